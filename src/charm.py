@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""The charm: Juju's events, relations, actions and status. No YAML, no Kubernetes objects."""
+
+from __future__ import annotations
+
+import logging
+
+import ops
+from charmlibs.interfaces.istio_metadata import IstioMetadataRequirer
+
+from init_egress import manifests, mesh, reconciler
+from init_egress.backends import Unavailable
+from init_egress.cluster import Cluster, ClusterError, Forbidden, Unreachable
+from init_egress.manifests import MODEL_LABEL, Owner
+from init_egress.reconciler import Report
+from init_egress.rule import Remedy
+from init_egress.settings import Config, ConfigError, Settings
+from init_egress.verification import Effect
+
+logger = logging.getLogger(__name__)
+
+GATEWAY_INFO = "gateway-info"
+ISTIO_METADATA = "istio-metadata"
+
+
+class IstioInitEgressCharm(ops.CharmBase):
+    """Keeps on the cluster what gives init containers of the mesh their network back."""
+
+    def __init__(self, framework: ops.Framework) -> None:
+        super().__init__(framework)
+        self._owner = Owner(self.app.name, self.model.name)
+        self._status: ops.StatusBase | None = None
+        # Whatever happened, the state of the cluster is looked at and repaired.
+        repairing = [
+            self.on.install,
+            self.on.start,
+            self.on.upgrade_charm,
+            self.on.config_changed,
+            self.on.leader_elected,
+            self.on.update_status,
+        ]
+        for endpoint in (GATEWAY_INFO, ISTIO_METADATA):
+            events = self.on[endpoint]
+            repairing += [
+                events.relation_created,
+                events.relation_changed,
+                events.relation_broken,
+            ]
+        for event in repairing:
+            framework.observe(event, self._reconcile)
+        framework.observe(self.on.remove, self._on_remove)
+        framework.observe(self.on.collect_unit_status, self._on_collect_unit_status)
+        framework.observe(self.on.show_policy_action, self._on_show_policy)
+
+    def _reconcile(self, _: ops.EventBase) -> None:
+        if not self.unit.is_leader():
+            self._status = ops.ActiveStatus("standby: not the leader")
+            return
+        try:
+            settings = self._settings()
+            namespace = self._mesh_namespace(settings)
+            report = reconciler.reconcile(Cluster.connect(), settings, self._owner, namespace)
+        except _OPERATIONAL as error:
+            logger.warning("%s", error)
+            self._status = self._status_of(error)
+            return
+        self._status = _reached(report, settings)
+
+    def _on_collect_unit_status(self, event: ops.CollectStatusEvent) -> None:
+        # After an action nothing was looked at, and the status stays as it was.
+        if self._status is not None:
+            event.add_status(self._status)
+
+    def _on_show_policy(self, event: ops.ActionEvent) -> None:
+        try:
+            settings = self._settings()
+            namespace = self._mesh_namespace(settings)
+            plan = reconciler.plan(Cluster.connect(), settings, self._owner, namespace)
+        except _OPERATIONAL as error:
+            event.fail(self._status_of(error).message)
+            return
+        event.set_results(
+            {
+                "backend": plan.form.value,
+                "objects": len(plan.objects),
+                "policy": manifests.to_yaml(plan.objects),
+            }
+        )
+
+    def _on_remove(self, _: ops.RemoveEvent) -> None:
+        """Leave nothing behind with the last unit. Whatever goes wrong, the removal goes on."""
+        try:
+            if self.app.planned_units() > 0:
+                return
+            Cluster.connect().prune(self._owner)
+        except Exception:
+            logger.exception(
+                "could not clean the cluster; what is left has the label %s=%s",
+                MODEL_LABEL,
+                self._owner.model,
+            )
+
+    def _settings(self) -> Settings:
+        settings = self.load_config(Config).settings()
+        for note in settings.notes:
+            logger.warning("%s", note)
+        return settings
+
+    def _mesh_namespace(self, settings: Settings) -> str:
+        ends: list[mesh.Related] = []
+        if relation := self.model.get_relation(GATEWAY_INFO):
+            namespace = relation.data[relation.app].get("gateway_namespace", "")
+            ends.append(
+                mesh.Related(GATEWAY_INFO, relation.app.name, "gateway_namespace", namespace)
+            )
+        if relation := self.model.get_relation(ISTIO_METADATA):
+            data = IstioMetadataRequirer(self.model.relations, ISTIO_METADATA).get_data()
+            namespace = data.root_namespace if data else ""
+            ends.append(
+                mesh.Related(ISTIO_METADATA, relation.app.name, "root_namespace", namespace)
+            )
+        return mesh.namespace(settings.mesh_namespace, ends, self.app.name)
+
+    def _status_of(self, error: Exception) -> ops.StatusBase:
+        if isinstance(error, Forbidden):
+            return ops.BlockedStatus(
+                f"no right to the cluster; run: juju trust {self.app.name} --scope=cluster"
+            )
+        if isinstance(error, (mesh.MeshPending, Unreachable)):
+            return ops.WaitingStatus(str(error))
+        return ops.BlockedStatus(str(error))
+
+
+_OPERATIONAL = (ConfigError, mesh.MeshUnknown, mesh.MeshPending, Unavailable, ClusterError)
+"""What an operator, or time, can mend. Anything else is a fault of the charm."""
+
+
+def _reached(report: Report, settings: Settings) -> ops.StatusBase:
+    form, verified = report.plan.form, report.verification
+    if verified.effect is Effect.MISSING:
+        return ops.WaitingStatus(
+            f"{form.description}: applied, but not in effect yet ({verified.detail});"
+            " what was in force before stays"
+        )
+    parts = [f"{form.description}: {_remedy(settings)}"]
+    if verified.effect is Effect.ARRIVES:
+        parts.append(f"verified in {verified.detail}")
+    else:
+        parts.append(f"not verified: {verified.detail}")
+    parts += [*report.plan.mesh.remarks(), *settings.notes]
+    if report.deprecation:
+        parts.append(report.deprecation)
+    return ops.ActiveStatus("; ".join(parts))
+
+
+def _remedy(settings: Settings) -> str:
+    policy = settings.policy
+    if policy.remedy is not Remedy.EXCLUDE_IP_RANGES:
+        return policy.remedy.value
+    ranges = ",".join(policy.ranges) or "no ranges"
+    ports = f" and ports {','.join(policy.ports)}" if policy.ports else ""
+    return f"{policy.remedy.value} {ranges}{ports}"
+
+
+if __name__ == "__main__":
+    ops.main(IstioInitEgressCharm)

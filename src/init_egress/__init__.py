@@ -1,0 +1,1 @@
+"""Give the init containers of an Istio mesh their network back."""

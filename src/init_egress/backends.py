@@ -1,0 +1,73 @@
+"""Which backend carries the rule out: what the operator asks for and what the cluster serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from init_egress.cluster import CLUSTER_POLICY, MUTATING_POLICY, NATIVE_POLICY, GlobalKind
+from init_egress.manifests import Form
+from init_egress.settings import Backend, PolicyKind, Settings
+
+KINDS = {
+    Form.NATIVE: NATIVE_POLICY,
+    Form.CLUSTER_POLICY: CLUSTER_POLICY,
+    Form.MUTATING_POLICY: MUTATING_POLICY,
+}
+_BY_POLICY_KIND = {
+    PolicyKind.AUTO: (Form.CLUSTER_POLICY, Form.MUTATING_POLICY),
+    PolicyKind.CLUSTER_POLICY: (Form.CLUSTER_POLICY,),
+    PolicyKind.MUTATING_POLICY: (Form.MUTATING_POLICY,),
+}
+_NATIVE_NEEDS = "MutatingAdmissionPolicy (Kubernetes 1.36 or later)"
+
+
+class Unavailable(Exception):
+    """The cluster does not serve what the configuration asks for."""
+
+
+def choose(settings: Settings, serves: Callable[[GlobalKind], bool], application: str) -> Form:
+    """Choose what to write.
+
+    Args:
+        settings: the configuration.
+        serves: tells whether the cluster serves a kind.
+        application: our application's name, for the commands in messages.
+
+    Raises:
+        Unavailable: the message names what is missing and a command that helps.
+    """
+    if settings.backend is Backend.WEBHOOK:
+        raise Unavailable(
+            "backend=webhook is not available in this revision of the charm;"
+            f" run: juju config {application} backend=auto"
+        )
+    for form in _preferred(settings):
+        if serves(KINDS[form]):
+            return form
+    raise Unavailable(_missing(settings, application))
+
+
+def _preferred(settings: Settings) -> tuple[Form, ...]:
+    kyverno = _BY_POLICY_KIND[settings.kyverno_kind]
+    return {
+        Backend.NATIVE: (Form.NATIVE,),
+        Backend.KYVERNO: kyverno,
+        Backend.AUTO: (Form.NATIVE, *kyverno),
+    }[settings.backend]
+
+
+def _missing(settings: Settings, application: str) -> str:
+    if settings.backend is Backend.NATIVE:
+        return (
+            f"this cluster serves no {_NATIVE_NEEDS}; run: juju config {application} backend=auto"
+        )
+    kinds = " or ".join(KINDS[form].__name__ for form in _BY_POLICY_KIND[settings.kyverno_kind])
+    if settings.backend is Backend.KYVERNO:
+        return (
+            f"this cluster serves no {kinds}: install Kyverno,"
+            f" or run: juju config {application} backend=auto kyverno-policy-kind=auto"
+        )
+    return (
+        f"this cluster serves neither {_NATIVE_NEEDS} nor Kyverno's {kinds};"
+        " install Kyverno or upgrade Kubernetes"
+    )

@@ -1,0 +1,363 @@
+"""The rule: which Pods need a remedy, why, and what the remedy changes.
+
+One rule decides about every Pod, in every backend, in the audit and in the actions. It looks at
+the Pod as Istio injected it and never guesses what Istio will do. It is pure: it knows no cluster
+and no charm.
+
+What the CNI plugin redirects is read off its source: `doAddRun` and `NewRedirect` in
+https://github.com/istio/istio/tree/master/cni/pkg/plugin; what Istio injects, in what order, off
+https://github.com/istio/istio/blob/master/pkg/kube/inject/webhook.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from init_egress.pod import Container, Namespace, Pod
+from init_egress.selector import EVERYTHING, Selector
+
+SKIP_LABEL = "istio-init-egress/skip"
+SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "local-path-storage")
+ISTIO_INIT = "istio-init"
+ISTIO_PROXY = "istio-proxy"
+ISTIO_CONTAINERS = (
+    ISTIO_INIT,
+    "istio-validation",
+    ISTIO_PROXY,
+    "enable-core-dump",
+    "grpc-bootstrap-init",
+)
+DEFAULT_PROXY_ID = 1337
+
+STATUS = "sidecar.istio.io/status"
+NATIVE_SIDECAR = "sidecar.istio.io/nativeSidecar"
+INTERCEPTION_MODE = "sidecar.istio.io/interceptionMode"
+INCLUDE_RANGES = "traffic.sidecar.istio.io/includeOutboundIPRanges"
+INCLUDE_PORTS = "traffic.sidecar.istio.io/includeOutboundPorts"
+EXCLUDE_RANGES = "traffic.sidecar.istio.io/excludeOutboundIPRanges"
+EXCLUDE_PORTS = "traffic.sidecar.istio.io/excludeOutboundPorts"
+
+GO_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+"""What Go's strconv.ParseBool reads as true; the CNI plugin reads DISABLE_ENVOY with it."""
+
+GO_SPACE = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+"""What Go's strings.TrimSpace cuts off; str.strip() alone would also cut \\x1c to \\x1f."""
+
+
+class Verdict(str, Enum):
+    """What the rule says of a Pod, in the order of asking; the first that fits holds."""
+
+    SYSTEM_NAMESPACE = "system-namespace"
+    OPTED_OUT = "opted-out"
+    NOT_INJECTED = "not-injected"
+    NO_INIT_CONTAINERS = "no-init-containers"
+    NATIVE_SIDECAR = "native-sidecar"
+    NOT_REDIRECTED = "not-redirected"
+    ALREADY_EXEMPT = "already-exempt"
+    ALREADY_EXCLUDED = "already-excluded"
+    BEYOND_REMEDY = "beyond-remedy"
+    NEEDS_REMEDY = "needs-remedy"
+
+
+class Remedy(str, Enum):
+    """How a cut-off init container gets its network back."""
+
+    EXCLUDE_IP_RANGES = "exclude-ip-ranges"
+    PROXY_USER = "proxy-user"
+    PROXY_GROUP = "proxy-group"
+
+
+class Existing(str, Enum):
+    """What becomes of an exclude annotation that the Pod has already."""
+
+    MERGE = "merge"
+    KEEP = "keep"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the operator configured, as far as the rule is concerned.
+
+    Attributes:
+        remedy: what is done to a Pod that needs it.
+        ranges: canonical CIDR prefixes to exclude, such as `10.0.0.0/8`.
+        ports: TCP and UDP ports to exclude, as decimal text.
+        existing: what becomes of annotations that are there already.
+        ignored: names of init containers that need no network.
+        namespaces: the namespaces that the charm acts in.
+        pods: the Pods that the charm acts on.
+    """
+
+    remedy: Remedy = Remedy.EXCLUDE_IP_RANGES
+    ranges: tuple[str, ...] = ("0.0.0.0/0", "::/0")
+    ports: tuple[str, ...] = ()
+    existing: Existing = Existing.MERGE
+    ignored: tuple[str, ...] = ()
+    namespaces: Selector = EVERYTHING
+    pods: Selector = EVERYTHING
+
+
+@dataclass(frozen=True)
+class PatchOperation:
+    """One operation of a JSON patch (RFC 6902)."""
+
+    op: str
+    path: str
+    value: str | int | dict[str, int]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The verdict on one Pod.
+
+    Attributes:
+        verdict: the first verdict that fits.
+        reason: why, in one sentence without a full stop.
+        cut_off: names of the init containers that have no network and aren't exempt.
+        patch: what the remedy changes; empty unless the verdict is needs-remedy.
+    """
+
+    verdict: Verdict
+    reason: str
+    cut_off: tuple[str, ...] = ()
+    patch: tuple[PatchOperation, ...] = ()
+
+
+def decide(pod: Pod, namespace: Namespace, policy: Policy) -> Decision:
+    """Decide about one Pod.
+
+    Args:
+        pod: the Pod as injected: in the last admission round, or as stored.
+        namespace: the namespace it is created in (its own metadata may not name one yet).
+        policy: what the operator configured.
+    """
+    if namespace.name in SYSTEM_NAMESPACES:
+        return Decision(Verdict.SYSTEM_NAMESPACE, f"{namespace.name} is a system namespace")
+    if why := _opted_out(pod, namespace, policy):
+        return Decision(Verdict.OPTED_OUT, why)
+    if STATUS not in pod.annotations:
+        return Decision(Verdict.NOT_INJECTED, f"Istio did not inject it: no annotation {STATUS}")
+
+    own = [c for c in pod.init_containers if _is_users(c, policy)]
+    if not own:
+        return Decision(
+            Verdict.NO_INIT_CONTAINERS, "no init container but Istio's own and ignored ones"
+        )
+    cut_off = _cut_off(pod, own)
+    if not cut_off:
+        return _connected(pod, own)
+
+    helpless = [c for c in cut_off if not _is_exempt(c, pod)]
+    if not helpless:
+        return Decision(
+            Verdict.ALREADY_EXEMPT, f"{_names(cut_off)} run as the proxy's user or group"
+        )
+    names = tuple(c.name for c in helpless)
+    changes = _annotation_changes(pod, policy)
+    if _is_excluded(pod, policy, changes):
+        return Decision(
+            Verdict.ALREADY_EXCLUDED, f"{EXCLUDE_RANGES} and …Ports hold all that is due", names
+        )
+    patch = _remedy(pod, helpless, policy, changes)
+    if not patch:
+        return Decision(Verdict.BEYOND_REMEDY, _beyond(policy.remedy, names), names)
+    return Decision(
+        Verdict.NEEDS_REMEDY, f"{_names(helpless)} cut off before the sidecar runs", names, patch
+    )
+
+
+def _opted_out(pod: Pod, namespace: Namespace, policy: Policy) -> str:
+    if pod.labels.get(SKIP_LABEL) == "true":
+        return f"the Pod is labelled {SKIP_LABEL}=true"
+    if namespace.labels.get(SKIP_LABEL) == "true":
+        return f"namespace {namespace.name} is labelled {SKIP_LABEL}=true"
+    if not policy.namespaces.matches(namespace.labels):
+        return f"namespace-selector {policy.namespaces} does not match {namespace.name}"
+    if not policy.pods.matches(pod.labels):
+        return f"pod-selector {policy.pods} does not match the Pod"
+    return ""
+
+
+def _is_users(container: Container, policy: Policy) -> bool:
+    return container.name not in ISTIO_CONTAINERS and container.name not in policy.ignored
+
+
+def _index(containers: Sequence[Container], name: str) -> int | None:
+    return next((i for i, c in enumerate(containers) if c.name == name), None)
+
+
+def _cut_off(pod: Pod, own: Sequence[Container]) -> list[Container]:
+    """The user's init containers whose traffic goes to a proxy that isn't running yet."""
+    if not _is_redirected(pod):
+        return []
+    order = [c.name for c in pod.init_containers]
+    first = order.index(ISTIO_INIT) if ISTIO_INIT in order else -1
+    end = order.index(ISTIO_PROXY) if ISTIO_PROXY in order else len(order)
+    return [c for c in own if first < order.index(c.name) < end]
+
+
+def _is_redirected(pod: Pod) -> bool:
+    proxy = _proxy(pod)
+    if proxy is None:
+        return False
+    args = proxy.args or ()
+    if len(args) >= 2 and args[0] == "proxy" and args[1] != "sidecar":
+        return False
+    # The plugin puts the variables into a map, so of several the last one counts.
+    if {e.name: e.value for e in proxy.env or ()}.get("DISABLE_ENVOY") in GO_TRUE:
+        return False
+    if pod.annotations.get(INTERCEPTION_MODE) == "NONE":
+        return False
+    nothing_included = pod.annotations.get(INCLUDE_RANGES) == "" and not pod.annotations.get(
+        INCLUDE_PORTS, ""
+    ).strip(GO_SPACE)
+    return not nothing_included or _index(pod.init_containers, ISTIO_INIT) is not None
+
+
+def _connected(pod: Pod, own: Sequence[Container]) -> Decision:
+    end = _index(pod.init_containers, ISTIO_PROXY)
+    behind = [] if end is None else pod.init_containers[end:]
+    if all(c in behind for c in own):
+        return Decision(
+            Verdict.NATIVE_SIDECAR, f"{_names(own)} start after the native sidecar istio-proxy"
+        )
+    return Decision(
+        Verdict.NOT_REDIRECTED, f"the traffic of {_names(own)} is not redirected to a proxy"
+    )
+
+
+def _proxy(pod: Pod) -> Container | None:
+    everyone = pod.init_containers + pod.containers
+    return next((c for c in everyone if c.name == ISTIO_PROXY), None)
+
+
+def _proxy_ids(pod: Pod) -> tuple[int, int]:
+    """Uid and gid whose traffic is never redirected: those of istio-proxy, 1337 for 0 or unset."""
+    proxy = _proxy(pod)
+    context = proxy.security_context if proxy else None
+    if context is None:
+        return DEFAULT_PROXY_ID, DEFAULT_PROXY_ID
+    return context.run_as_user or DEFAULT_PROXY_ID, context.run_as_group or DEFAULT_PROXY_ID
+
+
+def _is_exempt(container: Container, pod: Pod) -> bool:
+    uid, gid = _proxy_ids(pod)
+    own, shared = container.security_context, pod.spec.security_context
+    user = own.run_as_user if own else None
+    group = own.run_as_group if own else None
+    if user is None and shared:
+        user = shared.run_as_user
+    if group is None and shared:
+        group = shared.run_as_group
+    return user == uid or group == gid
+
+
+def _elements(value: str) -> list[str]:
+    """The elements of a comma-separated annotation, without the space around them."""
+    return [element for part in value.split(",") if (element := part.strip(GO_SPACE))]
+
+
+def _annotation_changes(pod: Pod, policy: Policy) -> dict[str, str]:
+    """The exclude annotations that differ from what they should be, with their new values."""
+    wanted = {
+        EXCLUDE_RANGES: _new_ranges(pod.annotations.get(EXCLUDE_RANGES), policy),
+        EXCLUDE_PORTS: _new_ports(pod.annotations.get(EXCLUDE_PORTS), policy),
+    }
+    return {k: v for k, v in wanted.items() if v is not None and v != pod.annotations.get(k)}
+
+
+def _new_ranges(value: str | None, policy: Policy) -> str | None:
+    """The ranges annotation as it should be; None where it is none of ours.
+
+    Istio denies a Pod, or its CNI plugin refuses the sandbox, for a space in this list, so it is
+    written without spaces even where nothing is missing.
+    """
+    return _merged(value, policy.ranges, policy.existing)
+
+
+def _new_ports(value: str | None, policy: Policy) -> str | None:
+    """The ports annotation as it should be; Istio trims ports, so a complete one stays."""
+    merged = _merged(value, policy.ports, policy.existing)
+    if value is None or merged is None or _elements(value) != _elements(merged):
+        return merged
+    return value
+
+
+def _merged(value: str | None, configured: tuple[str, ...], existing: Existing) -> str | None:
+    if not configured:
+        return None
+    if value is None:
+        return ",".join(configured)
+    if existing is Existing.KEEP:
+        return value
+    present = _elements(value)
+    if existing is Existing.REPLACE:
+        same = set(present) == set(configured)
+        return ",".join(present if same else configured)
+    return ",".join(present + [element for element in configured if element not in present])
+
+
+def _is_excluded(pod: Pod, policy: Policy, changes: Mapping[str, str]) -> bool:
+    if policy.remedy is Remedy.EXCLUDE_IP_RANGES:
+        return not changes
+    present = _elements(pod.annotations.get(EXCLUDE_RANGES, ""))
+    return bool(policy.ranges) and set(policy.ranges) <= set(present)
+
+
+def _remedy(
+    pod: Pod, helpless: Sequence[Container], policy: Policy, changes: Mapping[str, str]
+) -> tuple[PatchOperation, ...]:
+    if policy.remedy is Remedy.EXCLUDE_IP_RANGES:
+        # istio-init has the excluded ranges among its arguments; it doesn't read annotations.
+        beyond = _index(pod.init_containers, ISTIO_INIT) is not None
+        return () if beyond else _annotate(changes)
+    uid, gid = _proxy_ids(pod)
+    if policy.remedy is Remedy.PROXY_USER:
+        return _run_as(pod, helpless, "runAsUser", uid)
+    return _run_as(pod, helpless, "runAsGroup", gid)
+
+
+def _annotate(changes: Mapping[str, str]) -> tuple[PatchOperation, ...]:
+    # The map of annotations is there: an injected Pod has at least Istio's status in it.
+    return tuple(
+        PatchOperation("add", f"/metadata/annotations/{escape(key)}", value)
+        for key, value in changes.items()
+    )
+
+
+def _run_as(
+    pod: Pod, helpless: Sequence[Container], field: str, identity: int
+) -> tuple[PatchOperation, ...]:
+    patch: list[PatchOperation] = []
+    for container in helpless:
+        path = (
+            f"/spec/initContainers/{_index(pod.init_containers, container.name)}/securityContext"
+        )
+        context = container.security_context
+        if context is None:
+            patch.append(PatchOperation("add", path, {field: identity}))
+        elif (context.run_as_user if field == "runAsUser" else context.run_as_group) is None:
+            patch.append(PatchOperation("add", f"{path}/{field}", identity))
+    return tuple(patch)
+
+
+def escape(key: str) -> str:
+    """Escape a map key as one step of a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _beyond(remedy: Remedy, names: Sequence[str]) -> str:
+    if remedy is Remedy.EXCLUDE_IP_RANGES:
+        return f"{', '.join(names)} stand behind istio-init, which no annotation reaches any more"
+    field = "user" if remedy is Remedy.PROXY_USER else "group"
+    return f"{', '.join(names)} name a {field} of their own, which {remedy.value} leaves alone"
+
+
+def _names(containers: Sequence[Container]) -> str:
+    return ", ".join(c.name for c in containers)

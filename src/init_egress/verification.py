@@ -1,0 +1,198 @@
+"""Does the remedy arrive? A Pod created by server-side dry run tells, and nothing else does.
+
+A policy that is stored, or even Ready, need not be in effect: the native kinds have no status, an
+API server may serve them with the plugin switched off, and Kyverno's Ready outlives Kyverno. So a
+Pod is sent through all of admission twice: once labelled so that no policy of ours acts on it,
+which shows what Istio makes of it, and once for the policy that is asked about alone. The rule
+says what the second must be.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from init_egress import manifests
+from init_egress.cluster import Cluster, Refused
+from init_egress.manifests import Form, Manifest, Owner
+from init_egress.mesh import Mesh
+from init_egress.pod import Namespace, Pod
+from init_egress.rule import (
+    SKIP_LABEL,
+    SYSTEM_NAMESPACES,
+    PatchOperation,
+    Policy,
+    Verdict,
+    decide,
+)
+
+NOBODY = "none"
+"""The probe label that no policy answers."""
+
+_NAMESPACES_TRIED = 5
+
+
+class Effect(str, Enum):
+    """What a dry run showed."""
+
+    ARRIVES = "arrives"
+    MISSING = "missing"
+    UNVERIFIED = "unverified"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What is known of the effect of one form.
+
+    Attributes:
+        effect: what the dry run showed.
+        detail: where, or why nothing could be shown.
+        milliseconds: how long the creation took, with all of admission; 0 if there was none.
+        verdict: the rule's verdict on the Pod without the charm, if there was one.
+    """
+
+    effect: Effect
+    detail: str
+    milliseconds: int = 0
+    verdict: Verdict | None = None
+
+
+def mesh_namespaces(
+    namespaces: Iterable[Namespace], policy: Policy, mesh: Mesh
+) -> list[Namespace]:
+    """The namespaces that Istio injects as a whole and that the charm may act in."""
+    return [
+        namespace
+        for namespace in namespaces
+        if namespace.name not in SYSTEM_NAMESPACES
+        and namespace.labels.get(SKIP_LABEL) != "true"
+        and policy.namespaces.matches(namespace.labels)
+        and _is_injected(namespace, mesh)
+    ]
+
+
+def _is_injected(namespace: Namespace, mesh: Mesh) -> bool:
+    injection = namespace.labels.get("istio-injection")
+    if injection is not None:
+        return injection == "enabled"
+    return "istio.io/rev" in namespace.labels or mesh.everywhere
+
+
+def verify(
+    cluster: Cluster,
+    candidates: Sequence[Namespace],
+    policy: Policy,
+    owner: Owner,
+    form: Form,
+    patience: float,
+) -> Verification:
+    """Show whether the remedy arrives by one form.
+
+    Args:
+        cluster: where.
+        candidates: namespaces to try; the first that shows anything decides.
+        policy: what the operator configured.
+        owner: whose objects.
+        form: which of them.
+        patience: seconds to wait for objects just written to take effect (1 to 3 s for the native
+            kinds, 2 to 6 s for a ClusterPolicy).
+
+    Raises:
+        ClusterError: the cluster can't be asked.
+    """
+    if not candidates:
+        return Verification(Effect.UNVERIFIED, "no namespace of the mesh yet")
+    reasons: list[str] = []
+    for namespace in candidates[:_NAMESPACES_TRIED]:
+        found = _try(cluster, namespace, policy, owner.probe(form), patience)
+        if found.effect is not Effect.UNVERIFIED:
+            return found
+        reasons.append(found.detail)
+    return Verification(Effect.UNVERIFIED, reasons[0])
+
+
+def _try(
+    cluster: Cluster, namespace: Namespace, policy: Policy, label: str, patience: float
+) -> Verification:
+    """Ask in one namespace: first a Pod like any other, then one without a native sidecar."""
+    found = Verification(Effect.UNVERIFIED, namespace.name)
+    for native in (True, False):
+        pod = manifests.probe_pod(policy, native_sidecar=native)
+        try:
+            found = prove(cluster, namespace, policy, pod, label, patience)
+        except Refused as refused:
+            return Verification(Effect.UNVERIFIED, f"{namespace.name}: {refused}")
+        if found.verdict is not Verdict.NATIVE_SIDECAR:
+            return found
+    return found
+
+
+def prove(
+    cluster: Cluster,
+    namespace: Namespace,
+    policy: Policy,
+    pod: Manifest,
+    label: str,
+    patience: float,
+) -> Verification:
+    """Show whether one form does to a Pod what the rule says.
+
+    Args:
+        cluster: where.
+        namespace: the Pod's namespace.
+        policy: what the operator configured.
+        pod: the Pod, which is never stored.
+        label: the probe label of the form that is asked about.
+        patience: seconds to wait for it to take effect.
+
+    Raises:
+        Refused: admission rejects the Pod.
+        ClusterError: the cluster can't be asked.
+    """
+    injected = cluster.dry_run(namespace.name, manifests.labelled(pod, NOBODY))
+    decision = decide(Pod.from_dict(injected), namespace, policy)
+    if decision.verdict is not Verdict.NEEDS_REMEDY:
+        detail = (
+            f"a Pod in {namespace.name} is {decision.verdict.value} without the charm:"
+            f" {decision.reason}"
+        )
+        return Verification(Effect.UNVERIFIED, detail, verdict=decision.verdict)
+
+    def attempt() -> Verification:
+        begun = time.monotonic()
+        found = cluster.dry_run(namespace.name, manifests.labelled(pod, label))
+        took = round((time.monotonic() - begun) * 1000)
+        arrives = all(_holds(found, operation) for operation in decision.patch)
+        effect = Effect.ARRIVES if arrives else Effect.MISSING
+        return Verification(effect, namespace.name, took, decision.verdict)
+
+    return _until(lambda found: found.effect is Effect.ARRIVES, patience)(attempt)
+
+
+def _until(satisfied: Callable[[Verification], bool], patience: float) -> Retrying:
+    return Retrying(
+        retry=retry_if_result(lambda found: not satisfied(found)),
+        stop=stop_after_delay(patience),
+        wait=wait_fixed(0.5),
+        retry_error_callback=lambda state: state.outcome and state.outcome.result(),
+    )
+
+
+def _holds(pod: Manifest, operation: PatchOperation) -> bool:
+    """Tell whether the Pod is as a patch operation leaves it; further fields don't matter."""
+    found: object = pod
+    for step in operation.path.split("/")[1:]:
+        found = _child(found, step.replace("~1", "/").replace("~0", "~"))
+    if isinstance(operation.value, dict):
+        return isinstance(found, dict) and operation.value.items() <= found.items()
+    return found == operation.value
+
+
+def _child(value: object, key: str) -> object:
+    if isinstance(value, list):
+        return value[int(key)] if int(key) < len(value) else None
+    return value.get(key) if isinstance(value, dict) else None
