@@ -1,0 +1,58 @@
+# make demo and make test do all that a fresh machine needs; python3, go and make must be there.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export PYTHONPATH := src:.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	--no-emit-index-url --no-header
+
+.PHONY: help demo test check lint types format unit cases testbed build requirements clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(VENV)/ready ## show the charm's main job on a real API server with a real Istio
+	@$(BIN)/python -m demo
+
+test: check ## check the code and run every test that this machine can run
+	$(BIN)/pytest
+
+check: lint types
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/ready
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(VENV)/ready ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+unit: $(VENV)/ready ## run the tests that need no cluster
+	$(BIN)/pytest tests/unit
+
+cases: $(VENV)/ready ## run the cases, and those of the folders in EXTRA_CASES, under each backend
+	$(BIN)/pytest tests/functional/test_cases.py
+
+testbed: $(VENV)/ready ## open a shell beside a cluster with Istio and Kyverno
+	$(BIN)/python -m tests.testbed up --with istio --with kyverno
+
+build: $(VENV)/ready ## build the testbed's servers
+	$(BIN)/python -m tests.testbed build
+
+requirements: $(VENV)/ready ## pin anew what ships and what the tests need
+	$(BIN)/pip install --quiet uv
+	$(COMPILE) requirements.in -o requirements.txt
+	$(COMPILE) tests/requirements.in -o tests/requirements.txt
+
+clean: ## remove what make made here (the testbed's cache stays)
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/ready: requirements.txt tests/requirements.txt
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r tests/requirements.txt
+	@touch $@
