@@ -1,0 +1,98 @@
+"""charmcraft.yaml says what the code does: options, actions, endpoints."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import charm
+from init_egress.settings import Backend, Config, FailurePolicy, PolicyKind
+
+ROOT = Path(__file__).resolve().parents[2]
+CHARMCRAFT: dict[str, Any] = yaml.safe_load((ROOT / "charmcraft.yaml").read_text())
+OPTIONS: dict[str, Any] = CHARMCRAFT["config"]["options"]
+ACTIONS: dict[str, Any] = CHARMCRAFT["actions"]
+ENDPOINTS: dict[str, Any] = {
+    name: endpoint
+    for role in ("requires", "provides", "peers")
+    for name, endpoint in CHARMCRAFT.get(role, {}).items()
+}
+DEFAULTS = {field.name.replace("_", "-"): field.default for field in fields(Config)}
+CHOICES: dict[str, list[str]] = {
+    "backend": [member.value for member in Backend],
+    "failure-policy": [member.value for member in FailurePolicy],
+    "kyverno-policy-kind": [member.value for member in PolicyKind],
+    "remedy": ["exclude-ip-ranges", "proxy-user", "proxy-group"],
+    "existing-annotation": ["merge", "keep", "replace"],
+}
+
+
+def test_the_options_are_those_of_the_code() -> None:
+    assert set(OPTIONS) == set(DEFAULTS)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_options_default_is_that_of_the_code(name: str) -> None:
+    assert OPTIONS[name]["type"] == "string"
+    assert OPTIONS[name]["default"] == DEFAULTS[name]
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_an_option_that_is_a_choice_describes_every_choice(name: str) -> None:
+    assert all(choice in OPTIONS[name]["description"] for choice in CHOICES[name])
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_is_described(name: str) -> None:
+    assert OPTIONS[name]["description"].strip()
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_every_action_is_described_and_takes_no_unknown_parameter(name: str) -> None:
+    action = ACTIONS[name]
+    assert action["description"].strip()
+    assert action["additionalProperties"] is False
+    for parameter in action.get("params", {}).values():
+        assert parameter["type"]
+        assert parameter["description"].strip()
+    assert set(action.get("required", [])) <= set(action.get("params", {}))
+
+
+@pytest.mark.parametrize("name", ENDPOINTS)
+def test_every_endpoint_is_described(name: str) -> None:
+    assert ENDPOINTS[name]["description"].strip()
+    assert ENDPOINTS[name]["interface"]
+
+
+@pytest.mark.parametrize(
+    ("name", "interface"),
+    [(charm.GATEWAY_INFO, "istio-gateway-info"), (charm.ISTIO_METADATA, "istio_metadata")],
+)
+def test_the_mesh_is_told_by_one_optional_relation_each(name: str, interface: str) -> None:
+    endpoint = CHARMCRAFT["requires"][name]
+    assert endpoint["interface"] == interface
+    assert endpoint["limit"] == 1
+    assert endpoint["optional"] is True
+
+
+def test_the_charm_is_for_kubernetes_and_a_juju_that_it_was_written_for() -> None:
+    assert CHARMCRAFT["type"] == "charm"
+    assert "k8s-api" in CHARMCRAFT["assumes"]
+    assert any(
+        isinstance(assumed, str) and assumed.startswith("juju >=")
+        for assumed in CHARMCRAFT["assumes"]
+    )
+
+
+def test_a_charm_without_a_workload_runs_as_no_root() -> None:
+    assert CHARMCRAFT["charm-user"] == "non-root"
+
+
+def test_the_templates_are_packed() -> None:
+    parts = CHARMCRAFT["parts"].values()
+    assert any("templates" in part.get("stage", []) for part in parts)
+    assert any("src" in part.get("stage", []) for part in parts)

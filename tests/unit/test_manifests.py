@@ -1,0 +1,649 @@
+"""The objects that are written to a cluster: what they hold, and what they must never hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jinja2 import UndefinedError
+
+from init_egress import manifests, rule, selector
+from init_egress.manifests import (
+    APPLICATION_LABEL,
+    MODEL_LABEL,
+    PROBE_CONTAINER,
+    PROBE_LABEL,
+    Form,
+    Manifest,
+    Owner,
+    probe_pod,
+    render,
+    to_yaml,
+)
+from init_egress.rule import EXCLUDE_RANGES, Existing, Policy, Remedy
+from init_egress.settings import Config, FailurePolicy, Settings
+
+OWNER = Owner("istio-init-egress", "kubeflow")
+LONG = Owner("a" * 63, "m" * 63)
+
+FORMS = pytest.mark.parametrize("form", list(Form), ids=lambda f: f.value)
+REMEDIES = pytest.mark.parametrize("remedy", list(Remedy), ids=lambda r: r.value)
+EXISTING = pytest.mark.parametrize("existing", list(Existing), ids=lambda e: e.value)
+
+
+def with_policy(**fields: Any) -> Settings:
+    return Settings(policy=Policy(**fields))
+
+
+def policy_of(form: Form, a_settings: Settings | None = None) -> dict[str, Any]:
+    """The policy among the objects, typed loosely for a test's convenience."""
+    return render(form, a_settings or Settings(), OWNER)[0]
+
+
+def metadata(manifest: Manifest) -> dict[str, Any]:
+    found = manifest["metadata"]
+    assert isinstance(found, dict)
+    return found
+
+
+def at(tree: object, key: str) -> list[Any]:
+    """Every value that stands under this key, however deep."""
+    if isinstance(tree, dict):
+        here = [tree[key]] if key in tree else []
+        return here + [found for value in tree.values() for found in at(value, key)]
+    if isinstance(tree, list):
+        return [found for value in tree for found in at(value, key)]
+    return []
+
+
+# --- Any form ------------------------------------------------------------------------------------
+
+
+@FORMS
+@REMEDIES
+@EXISTING
+@pytest.mark.parametrize(
+    ("ranges", "ports"),
+    [(("0.0.0.0/0", "::/0"), ()), ((), ("443",)), (("10.0.0.0/8",), ("443", "5432"))],
+    ids=["ranges", "ports", "both"],
+)
+def test_whatever_is_configured_makes_objects_of_ours(
+    form: Form,
+    remedy: Remedy,
+    existing: Existing,
+    ranges: tuple[str, ...],
+    ports: tuple[str, ...],
+) -> None:
+    a_settings = with_policy(remedy=remedy, existing=existing, ranges=ranges, ports=ports)
+    objects = render(form, a_settings, OWNER)
+    assert objects
+    for manifest in objects:
+        assert isinstance(manifest["apiVersion"], str)
+        assert isinstance(manifest["kind"], str)
+        labels = metadata(manifest)["labels"]
+        assert labels[APPLICATION_LABEL] == "istio-init-egress"
+        assert labels[MODEL_LABEL] == "kubeflow"
+        assert "namespace" not in metadata(manifest)
+
+
+@FORMS
+@REMEDIES
+@EXISTING
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_the_yaml_that_is_shown_is_what_is_applied(
+    form: Form, remedy: Remedy, existing: Existing, everywhere: bool
+) -> None:
+    a_settings = with_policy(
+        remedy=remedy,
+        existing=existing,
+        ports=("443",),
+        namespaces=selector.parse("team=ml,tier in (a,b,)"),
+        pods=selector.parse("canary,!legacy,stage!=dev"),
+    )
+    objects = render(form, a_settings, OWNER, everywhere=everywhere)
+    shown = to_yaml(objects)
+    assert list(yaml.safe_load_all(shown)) == objects
+    assert "&id0" not in shown
+
+
+@FORMS
+@REMEDIES
+def test_expressions_are_shown_line_by_line(form: Form, remedy: Remedy) -> None:
+    objects = render(form, with_policy(remedy=remedy), OWNER)
+    shown = {line.strip() for line in to_yaml(objects).splitlines()}
+    of_several_lines = [text for text in _strings(objects) if "\n" in text]
+    assert of_several_lines
+    assert {line.strip() for text in of_several_lines for line in text.splitlines()} <= shown
+
+
+@FORMS
+@REMEDIES
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_the_same_settings_make_the_same_objects(
+    form: Form, remedy: Remedy, everywhere: bool
+) -> None:
+    a_settings = with_policy(remedy=remedy)
+    first = render(form, a_settings, OWNER, everywhere=everywhere)
+    assert render(form, a_settings, OWNER, everywhere=everywhere) == first
+
+
+@FORMS
+def test_only_creations_of_pods_are_asked_for(form: Form) -> None:
+    objects = render(form, Settings(), OWNER, everywhere=True)
+    assert at(objects, "operations") == [["CREATE"]]
+    resources = at(objects, "resources")
+    assert at(resources, "kinds") == [["v1/Pod"]] or resources == [["pods"]]
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("configured", "written"), [(FailurePolicy.IGNORE, "Ignore"), (FailurePolicy.FAIL, "Fail")]
+)
+def test_the_failure_policy_is_the_configured_one(
+    form: Form, configured: FailurePolicy, written: str
+) -> None:
+    objects = render(form, Settings(failure_policy=configured), OWNER)
+    assert at(objects, "failurePolicy") == [written]
+
+
+@FORMS
+def test_system_namespaces_and_opted_out_namespaces_are_not_asked_about(form: Form) -> None:
+    a_settings = with_policy(namespaces=selector.parse("team=ml"))
+    expressions = at(policy_of(form, a_settings), "namespaceSelector")[0]["matchExpressions"]
+    assert expressions == [
+        {
+            "key": "kubernetes.io/metadata.name",
+            "operator": "NotIn",
+            "values": list(rule.SYSTEM_NAMESPACES),
+        },
+        {"key": rule.SKIP_LABEL, "operator": "NotIn", "values": ["true"]},
+        {"key": "team", "operator": "In", "values": ["ml"]},
+    ]
+
+
+@FORMS
+@REMEDIES
+def test_everything_that_the_rule_depends_on_is_asked_for(form: Form, remedy: Remedy) -> None:
+    a_settings = with_policy(remedy=remedy, ignored=("my-chown",), pods=selector.parse("canary"))
+    text = json.dumps(policy_of(form, a_settings))
+    for name in (
+        rule.STATUS,
+        rule.SKIP_LABEL,
+        rule.INTERCEPTION_MODE,
+        rule.INCLUDE_RANGES,
+        rule.INCLUDE_PORTS,
+        rule.EXCLUDE_RANGES,
+        "DISABLE_ENVOY",
+        "my-chown",
+        "canary",
+        *rule.ISTIO_CONTAINERS,
+    ):
+        assert name in text
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("remedy", "written"),
+    [
+        (Remedy.EXCLUDE_IP_RANGES, EXCLUDE_RANGES),
+        (Remedy.PROXY_USER, "securityContext/runAsUser"),
+        (Remedy.PROXY_GROUP, "securityContext/runAsGroup"),
+    ],
+)
+def test_a_remedy_writes_only_its_own_fields(form: Form, remedy: Remedy, written: str) -> None:
+    found = policy_of(form, with_policy(remedy=remedy))
+    mutations = at(found, "mutations") or at(found, "mutate")
+    assert len(mutations) == 1
+    text = json.dumps(mutations)
+    if form is Form.CLUSTER_POLICY or remedy is not Remedy.EXCLUDE_IP_RANGES:
+        assert written in text
+    for other in ("securityContext/runAsUser", "securityContext/runAsGroup"):
+        assert (other in text) == (other == written)
+    assert ("/spec/" in text) == (remedy is not Remedy.EXCLUDE_IP_RANGES)
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("ranges", "ports", "named", "unnamed"),
+    [
+        (("10.0.0.0/8",), (), "rangesWanted", "portsWanted"),
+        ((), ("5432",), "portsWanted", "rangesWanted"),
+    ],
+    ids=["ranges", "ports"],
+)
+def test_an_annotation_that_is_not_configured_is_not_written(
+    form: Form, ranges: tuple[str, ...], ports: tuple[str, ...], named: str, unnamed: str
+) -> None:
+    text = json.dumps(policy_of(form, with_policy(ranges=ranges, ports=ports)))
+    assert named in text
+    assert unnamed not in text
+
+
+# --- Names ---------------------------------------------------------------------------------------
+
+
+def test_a_short_name_says_application_and_model() -> None:
+    assert OWNER.name == "istio-init-egress.kubeflow"
+    assert OWNER.labels == {APPLICATION_LABEL: "istio-init-egress", MODEL_LABEL: "kubeflow"}
+
+
+def test_owners_that_look_alike_have_names_and_probes_of_their_own() -> None:
+    owners = [
+        Owner("a-b", "c"),
+        Owner("a", "b-c"),
+        Owner("c", "a-b"),
+        Owner("a" * 63, "m" * 63),
+        Owner("a" * 63, "m" * 62),
+        Owner("a" * 62, "m" * 63),
+        Owner("a" * 35 + "-" + "b" * 27, "m" * 63),
+    ]
+    names = [
+        {metadata(manifest)["name"] for manifest in render(Form.NATIVE, Settings(), owner)}
+        for owner in owners
+    ]
+    probes = [{owner.probe(form) for form in Form} for owner in owners]
+    assert all(one.isdisjoint(other) for one, other in combinations(names, 2))
+    assert all(one.isdisjoint(other) for one, other in combinations(probes, 2))
+
+
+@FORMS
+@pytest.mark.parametrize(
+    "owner",
+    [OWNER, LONG, Owner("a", "m"), Owner("a" * 35 + "-" * 2 + "b" * 26, "m" * 63)],
+    ids=["usual", "long", "short", "dashes-where-it-is-cut"],
+)
+def test_names_are_valid_and_short_enough_for_every_kind(form: Form, owner: Owner) -> None:
+    objects = render(form, Settings(), owner, everywhere=True)
+    names = [metadata(manifest)["name"] for manifest in objects]
+    label = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+    for name in names:
+        assert re.fullmatch(rf"{label}(\.{label})*", name)
+        assert len(name) <= 63
+    kinds = [(manifest["kind"], metadata(manifest)["name"]) for manifest in objects]
+    assert len(set(kinds)) == len(kinds)
+
+
+@FORMS
+def test_labels_are_short_enough_for_the_longest_names(form: Form) -> None:
+    for manifest in render(form, Settings(), LONG):
+        assert all(len(value) <= 63 for value in metadata(manifest)["labels"].values())
+    assert all(len(value) <= 63 for value in LONG.labels.values())
+
+
+def test_every_form_has_a_probe_of_its_own_and_a_description() -> None:
+    assert len({OWNER.probe(form) for form in Form}) == len(Form)
+    assert all(re.fullmatch(r"[a-z0-9]{1,63}", OWNER.probe(form)) for form in Form)
+    assert len({form.description for form in Form}) == len(Form)
+
+
+_names = st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
+
+
+@settings(deadline=None, database=None)
+@given(st.lists(st.builds(Owner, _names, _names), min_size=2, max_size=2, unique=True))
+def test_any_two_owners_have_different_names(owners: list[Owner]) -> None:
+    one, other = owners
+    assert one.name != other.name
+    assert max(len(one.name), len(other.name)) <= 45
+
+
+# --- The native policy: what is asked when -------------------------------------------------------
+
+
+def test_the_native_policy_is_asked_again_after_the_webhooks() -> None:
+    spec = policy_of(Form.NATIVE)["spec"]
+    assert spec["reinvocationPolicy"] == "IfNeeded"
+    assert spec["matchConstraints"]["matchPolicy"] == "Equivalent"
+
+
+@REMEDIES
+def test_no_selector_or_condition_of_the_native_policy_asks_for_what_a_webhook_adds(
+    remedy: Remedy,
+) -> None:
+    # A policy that is skipped in the first round isn't called in the second one.
+    a_settings = with_policy(
+        remedy=remedy, pods=selector.parse("added-by-a-webhook"), namespaces=selector.parse("team")
+    )
+    early = []
+    for manifest in render(Form.NATIVE, a_settings, OWNER, everywhere=True):
+        assert at(manifest, "matchConditions") == []
+        early += at(manifest, "matchConstraints") + at(manifest, "matchResources")
+    assert early
+    text = json.dumps(early)
+    for late in (
+        "initContainers",
+        "sidecar.istio.io/status",
+        "annotations",
+        "istio-proxy",
+        "added-by-a-webhook",
+        PROBE_LABEL,
+    ):
+        assert late not in text
+    assert rule.SKIP_LABEL not in json.dumps(at(early, "objectSelector"))
+
+
+def test_what_a_webhook_adds_is_asked_in_the_variables_of_the_native_policy() -> None:
+    a_settings = with_policy(pods=selector.parse("added-by-a-webhook"))
+    spec = policy_of(Form.NATIVE, a_settings)["spec"]
+    text = json.dumps(spec["variables"])
+    for late in ("initContainers", "sidecar.istio.io/status", "added-by-a-webhook", PROBE_LABEL):
+        assert late in text
+
+
+@pytest.mark.parametrize("form", [Form.NATIVE, Form.MUTATING_POLICY], ids=lambda f: f.value)
+@REMEDIES
+@EXISTING
+def test_a_cel_variable_stands_before_it_is_used(
+    form: Form, remedy: Remedy, existing: Existing
+) -> None:
+    a_settings = with_policy(
+        remedy=remedy, existing=existing, ports=("443",), pods=selector.parse("a in (b),!c")
+    )
+    spec = policy_of(form, a_settings)["spec"]
+    known: set[str] = set()
+    for variable in spec["variables"]:
+        assert set(re.findall(r"variables\.(\w+)", variable["expression"])) <= known
+        assert variable["name"] not in known
+        known.add(variable["name"])
+    (mutation,) = spec["mutations"]
+    assert mutation["patchType"] == "JSONPatch"
+    assert set(re.findall(r"variables\.(\w+)", mutation["jsonPatch"]["expression"])) <= known
+
+
+@pytest.mark.parametrize(
+    ("text", "expression"),
+    [
+        ("a=b", '("a" in variables.labels && variables.labels["a"] in ["b"])'),
+        ("a!=b", '!("a" in variables.labels && variables.labels["a"] in ["b"])'),
+        ("a", '"a" in variables.labels'),
+        ("!a", '!("a" in variables.labels)'),
+    ],
+)
+def test_a_pod_selector_is_asked_in_cel(text: str, expression: str) -> None:
+    spec = policy_of(Form.NATIVE, with_policy(pods=selector.parse(text)))["spec"]
+    (applies,) = [v["expression"] for v in spec["variables"] if v["name"] == "applies"]
+    assert f"&& {expression}" in applies
+
+
+def test_a_binding_stands_for_each_way_of_being_injected() -> None:
+    objects: list[Any] = render(Form.NATIVE, Settings(), OWNER)
+    bindings = objects[1:]
+    assert [o["kind"] for o in objects] == [
+        "MutatingAdmissionPolicy",
+        *["MutatingAdmissionPolicyBinding"] * 4,
+    ]
+    assert {b["spec"]["policyName"] for b in bindings} == {objects[0]["metadata"]["name"]}
+    everywhere = render(Form.NATIVE, Settings(), OWNER, everywhere=True)
+    assert everywhere[:-1] == objects
+    assert metadata(everywhere[-1])["name"] == f"{OWNER.name}.by-default"
+
+
+def _selects(label_selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    chosen = selector.Selector(
+        tuple(
+            selector.Requirement(
+                e["key"], selector.Operator(e["operator"]), tuple(e.get("values", ()))
+            )
+            for e in label_selector["matchExpressions"]
+        )
+    )
+    return chosen.matches(labels)
+
+
+def bound(namespace: dict[str, str], pod: dict[str, str], *, everywhere: bool = False) -> bool:
+    """Whether any binding selects a Pod with these labels in a namespace with these labels."""
+    objects: list[Any] = render(Form.NATIVE, Settings(), OWNER, everywhere=everywhere)
+    resources = [o["spec"]["matchResources"] for o in objects[1:]]
+    return any(
+        _selects(r["namespaceSelector"], namespace) and _selects(r["objectSelector"], pod)
+        for r in resources
+    )
+
+
+@pytest.mark.parametrize(
+    ("namespace", "pod", "expected"),
+    [
+        pytest.param({"istio-injection": "enabled"}, {}, True, id="namespace"),
+        pytest.param(
+            {"istio-injection": "enabled"}, {"sidecar.istio.io/inject": "true"}, True, id="both"
+        ),
+        pytest.param(
+            {"istio-injection": "enabled"}, {"sidecar.istio.io/inject": "False"}, True, id="False"
+        ),
+        pytest.param(
+            {"istio-injection": "enabled"},
+            {"sidecar.istio.io/inject": "false"},
+            False,
+            id="pod-no",
+        ),
+        pytest.param(
+            {"istio-injection": "disabled"},
+            {"sidecar.istio.io/inject": "true"},
+            False,
+            id="namespace-no",
+        ),
+        pytest.param(
+            {"istio-injection": "enabled", "istio.io/rev": "canary"}, {}, True, id="both-labels"
+        ),
+        pytest.param({"istio.io/rev": "canary"}, {}, True, id="revision"),
+        pytest.param(
+            {"istio.io/rev": "canary"},
+            {"sidecar.istio.io/inject": "false"},
+            False,
+            id="revision-no",
+        ),
+        pytest.param({}, {"sidecar.istio.io/inject": "true"}, True, id="pod"),
+        pytest.param({}, {"istio.io/rev": "canary"}, True, id="pod-revision"),
+        pytest.param(
+            {},
+            {"istio.io/rev": "canary", "sidecar.istio.io/inject": "true"},
+            True,
+            id="pod-revision-and-label",
+        ),
+        pytest.param(
+            {},
+            {"istio.io/rev": "canary", "sidecar.istio.io/inject": "false"},
+            False,
+            id="pod-revision-no",
+        ),
+        pytest.param({}, {}, False, id="outside"),
+        pytest.param({"istio.io/dataplane-mode": "ambient"}, {}, False, id="ambient"),
+    ],
+)
+def test_pods_outside_the_mesh_cost_nothing_and_none_inside_is_missed(
+    namespace: dict[str, str], pod: dict[str, str], expected: bool
+) -> None:
+    assert bound(namespace, pod) is expected
+
+
+@pytest.mark.parametrize(
+    ("namespace", "pod", "expected"),
+    [
+        pytest.param({}, {}, True, id="unlabelled"),
+        pytest.param({}, {"sidecar.istio.io/inject": "true"}, True, id="asks"),
+        pytest.param({}, {"sidecar.istio.io/inject": "false"}, False, id="refuses"),
+        pytest.param({"istio-injection": "disabled"}, {}, False, id="namespace-refuses"),
+    ],
+)
+def test_where_istio_injects_by_default_namespaces_without_a_label_are_bound(
+    namespace: dict[str, str], pod: dict[str, str], expected: bool
+) -> None:
+    assert bound(namespace, pod, everywhere=True) is expected
+
+
+# --- Kyverno -------------------------------------------------------------------------------------
+
+
+def test_kyverno_makes_no_rules_for_the_owners_of_pods() -> None:
+    annotations = metadata(policy_of(Form.CLUSTER_POLICY))["annotations"]
+    assert annotations["pod-policies.kyverno.io/autogen-controllers"] == "none"
+    autogen = policy_of(Form.MUTATING_POLICY)["spec"]["autogen"]
+    assert autogen == {"podControllers": {"controllers": []}}
+
+
+def test_kyverno_leaves_stored_pods_alone() -> None:
+    assert policy_of(Form.CLUSTER_POLICY)["spec"]["background"] is False
+    evaluation = policy_of(Form.MUTATING_POLICY)["spec"]["evaluation"]
+    assert evaluation["background"] == {"enabled": False}
+    assert evaluation["mutateExisting"] == {"enabled": False}
+
+
+def test_a_cluster_policy_never_merges_into_the_list_of_init_containers() -> None:
+    # A strategic merge puts what it names first, and so a native sidecar last.
+    for remedy in Remedy:
+        found = policy_of(Form.CLUSTER_POLICY, with_policy(remedy=remedy))
+        for merge in at(found, "patchStrategicMerge"):
+            assert set(merge) == {"metadata"}
+
+
+# --- The probe -----------------------------------------------------------------------------------
+
+
+def test_the_probe_would_need_the_remedy_if_it_were_injected() -> None:
+    probe: Any = probe_pod(Policy())
+    names = [container["name"] for container in probe["spec"]["initContainers"]]
+    assert names == [PROBE_CONTAINER]
+    assert "name" not in probe["metadata"]
+    assert probe["metadata"]["generateName"].startswith("istio-init-egress-")
+
+
+def test_the_probe_passes_pod_security_restricted() -> None:
+    spec: Any = probe_pod(Policy())["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in spec["initContainers"] + spec["containers"]:
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert "runAsUser" not in container["securityContext"]
+
+
+@pytest.mark.parametrize("text", ["", "a=b", "a==b,c", "a in (b,c),d!=e,!f", "x.io/y", "a="])
+def test_the_probe_satisfies_a_pod_selector_where_it_can(text: str) -> None:
+    pods = selector.parse(text)
+    labels = metadata(probe_pod(Policy(pods=pods))).get("labels") or {}
+    assert pods.matches(labels)
+
+
+# --- Nothing breaks out --------------------------------------------------------------------------
+
+
+def test_an_undefined_name_in_a_template_is_an_error() -> None:
+    environment = manifests._environment()
+    with pytest.raises(UndefinedError):
+        environment.from_string("{{ nothing }}").render()
+    with pytest.raises(UndefinedError):
+        environment.from_string("{{ policy.nothing }}").render(policy=Policy())
+
+
+HOSTILE = (
+    '"',
+    "'",
+    "\\",
+    "\n",
+    "`",
+    "{{",
+    "}}",
+    "{%",
+    ": ",
+    " #",
+    "]",
+    ")",
+    '" || true || "',
+    "'\n- op: remove",
+    "\n---\nkind: Pod",
+    "$(HOME)",
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize(
+    "option",
+    [
+        "exclude_outbound_ip_ranges",
+        "exclude_outbound_ports",
+        "ignore_init_containers",
+        "mesh_namespace",
+        "existing_annotation",
+        "remedy",
+        "failure_policy",
+        "kyverno_policy_kind",
+        "backend",
+    ],
+)
+def test_no_sign_that_means_something_in_yaml_or_cel_gets_past_the_settings(
+    option: str, text: str
+) -> None:
+    for value in (text, f"a{text}b", f"443{text}", f"10.0.0.0/8{text}"):
+        with pytest.raises(ValueError, match=option.replace("_", "-")):
+            replace(Config(), **{option: value}).settings()
+
+
+def _strings(tree: object) -> list[str]:
+    if isinstance(tree, dict):
+        return [*map(str, tree), *(s for value in tree.values() for s in _strings(value))]
+    if isinstance(tree, list):
+        return [s for value in tree for s in _strings(value)]
+    return [str(tree)]
+
+
+_signs = st.text(st.sampled_from("ab1./-_=!, ()\"'\\`{}%#:\n"), max_size=12)
+
+
+@settings(deadline=None, database=None)
+@given(_signs, st.sampled_from(Form))
+def test_a_selector_is_refused_or_stays_a_label(text: str, form: Form) -> None:
+    try:
+        found = Config(namespace_selector=text, pod_selector=text).settings()
+    except ValueError:
+        return
+    labels = {word for r in found.policy.pods.requirements for word in (r.key, *r.values) if word}
+    assert all(re.fullmatch(r"[A-Za-z0-9./_-]+", label) for label in labels)
+    objects = render(form, found, OWNER)
+    plain = render(form, Settings(), OWNER)
+    assert len(objects) == len(plain)
+    assert [metadata(o)["name"] for o in objects] == [metadata(o)["name"] for o in plain]
+    assert list(yaml.safe_load_all(to_yaml(objects))) == objects
+
+
+@FORMS
+@REMEDIES
+@pytest.mark.parametrize("name", ["null", "true", "1e3", "0x1", "no", "0", "1337", "12-34-56"])
+def test_a_name_that_yaml_would_read_as_something_else_stays_text(
+    form: Form, remedy: Remedy, name: str
+) -> None:
+    options = Config(
+        remedy=remedy.value,
+        ignore_init_containers=name,
+        namespace_selector=f"{name}={name}",
+        pod_selector=f"{name}={name}",
+    )
+    objects = render(form, options.settings(), Owner(name, name))
+    assert all(isinstance(key, str) for key in _keys(objects))
+    for manifest in objects:
+        assert metadata(manifest)["labels"] == {APPLICATION_LABEL: name, MODEL_LABEL: name}
+    chosen = at(objects[0], "namespaceSelector")[0]["matchExpressions"][-1]
+    assert chosen == {"key": name, "operator": "In", "values": [name]}
+    assert list(yaml.safe_load_all(to_yaml(objects))) == objects
+
+
+def _keys(tree: object) -> list[object]:
+    if isinstance(tree, dict):
+        return [*tree, *(key for value in tree.values() for key in _keys(value))]
+    if isinstance(tree, list):
+        return [key for value in tree for key in _keys(value)]
+    return []
+
+
+def test_a_single_port_stays_text_in_a_cluster_policy() -> None:
+    defaults = at(
+        policy_of(Form.CLUSTER_POLICY, with_policy(ranges=(), ports=("443",))), "default"
+    )
+    assert "443" in defaults
+    assert 443 not in defaults
