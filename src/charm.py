@@ -114,12 +114,20 @@ class IstioInitEgressCharm(ops.CharmBase):
                 mesh.Related(GATEWAY_INFO, relation.app.name, "gateway_namespace", namespace)
             )
         if relation := self.model.get_relation(ISTIO_METADATA):
-            data = IstioMetadataRequirer(self.model.relations, ISTIO_METADATA).get_data()
-            namespace = data.root_namespace if data else ""
             ends.append(
-                mesh.Related(ISTIO_METADATA, relation.app.name, "root_namespace", namespace)
+                mesh.Related(
+                    ISTIO_METADATA, relation.app.name, "root_namespace", self._root_namespace()
+                )
             )
         return mesh.namespace(settings.mesh_namespace, ends, self.app.name)
+
+    def _root_namespace(self) -> str:
+        try:
+            data = IstioMetadataRequirer(self.model.relations, ISTIO_METADATA).get_data()
+        except ValueError as error:
+            logger.warning("%s", error)
+            return ""
+        return data.root_namespace if data else ""
 
     def _status_of(self, error: Exception) -> ops.StatusBase:
         if isinstance(error, Forbidden):

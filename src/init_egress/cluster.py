@@ -100,14 +100,9 @@ class Cluster:
         """What the authors of a custom resource say of its being deprecated; empty if nothing."""
         info = api_info(kind)
         name = f"{info.plural}.{info.resource.group}"
-        with _translated(f"read CustomResourceDefinition {name}"):
-            try:
-                definition = self._client.get(_CRD, name)
-            except ApiError as error:
-                if error.status.code == 404:
-                    return ""
-                raise
-        for version in definition.get("spec", {}).get("versions", []):
+        spec = (self.get(_CRD, name) or {}).get("spec")
+        versions = spec.get("versions", []) if isinstance(spec, dict) else []
+        for version in versions:
             if version["name"] == info.resource.version and version.get("deprecated"):
                 return version.get("deprecationWarning") or f"{info.resource.kind} is deprecated"
         return ""
@@ -124,13 +119,11 @@ class Cluster:
 
     def get(self, kind: GlobalKind, name: str) -> Manifest | None:
         """Read one object; None if it isn't there."""
-        with _translated(f"read {api_info(kind).resource.kind} {name}"):
-            try:
+        try:
+            with _translated(f"read {api_info(kind).resource.kind} {name}"):
                 return dict(self._client.get(kind, name))
-            except ApiError as error:
-                if error.status.code == 404:
-                    return None
-                raise
+        except _NotFound:
+            return None
 
     def prune(self, owner: Owner, keep: Iterable[Manifest] = ()) -> list[str]:
         """Delete the owner's objects but those to keep; a kind that isn't served is no error.

@@ -169,11 +169,13 @@ def read(namespace: str, config_maps: Mapping[str, Mapping[str, str]]) -> Mesh:
 
 
 def _revision(suffix: str, injector: Mapping[str, str], mesh: Mapping[str, str]) -> Revision:
-    values = json.loads(injector.get("values") or "{}")
+    values = _or_empty(json.loads(injector.get("values") or "null"))
     proxy = _at(values, "global", "proxy")
     webhook = _at(values, "sidecarInjectorWebhook")
     pilot = _at(values, "pilot")
-    metadata = _at(yaml.safe_load(mesh.get("mesh") or "{}"), "defaultConfig", "proxyMetadata")
+    metadata = _at(
+        _or_empty(yaml.safe_load(mesh.get("mesh") or "")), "defaultConfig", "proxyMetadata"
+    )
     excluded = (proxy.get("excludeIPRanges"), proxy.get("excludeOutboundPorts"))
     # The value's path changed: istio_cni up to 1.21, both in 1.22 and 1.23, pilot.cni from 1.24.
     cni = _at(pilot, "cni").get("enabled") or _at(values, "istio_cni").get("enabled")
@@ -182,7 +184,11 @@ def _revision(suffix: str, injector: Mapping[str, str], mesh: Mapping[str, str])
         cni=cni is True,
         native_sidecars=str(_at(pilot, "env").get("ENABLE_NATIVE_SIDECARS", "")).lower(),
         excluded=tuple(str(value) for value in excluded if value),
-        injected={str(k): str(v) for k, v in _at(webhook, "injectedAnnotations").items()},
+        injected={
+            str(key): str(value)
+            for key, value in _at(webhook, "injectedAnnotations").items()
+            if value is not None
+        },
         dns_capture=str(metadata.get("ISTIO_META_DNS_CAPTURE", "")) in rule.GO_TRUE,
         everywhere=webhook.get("enableNamespacesByDefault") is True,
     )
@@ -191,8 +197,12 @@ def _revision(suffix: str, injector: Mapping[str, str], mesh: Mapping[str, str])
 def _at(tree: object, *path: str) -> Mapping[str, object]:
     """The mapping at a path; empty where something on the way is absent or null."""
     for step in path:
-        tree = _mapping(tree, step).get(step) or {}
+        tree = _or_empty(_mapping(tree, step).get(step))
     return _mapping(tree, ".".join(path))
+
+
+def _or_empty(value: object) -> object:
+    return {} if value is None else value
 
 
 def _mapping(value: object, where: str) -> Mapping[str, object]:

@@ -161,9 +161,7 @@ def decide(pod: Pod, namespace: Namespace, policy: Policy) -> Decision:
     names = tuple(c.name for c in helpless)
     changes = _annotation_changes(pod, policy)
     if _is_excluded(pod, policy, changes):
-        return Decision(
-            Verdict.ALREADY_EXCLUDED, f"{EXCLUDE_RANGES} and …Ports hold all that is due", names
-        )
+        return Decision(Verdict.ALREADY_EXCLUDED, _excluded(policy))
     patch = _remedy(pod, helpless, policy, changes)
     if not patch:
         return Decision(Verdict.BEYOND_REMEDY, _beyond(policy.remedy, names), names)
@@ -350,6 +348,12 @@ def _run_as(
 def escape(key: str) -> str:
     """Escape a map key as one step of a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
+
+
+def _excluded(policy: Policy) -> str:
+    if policy.remedy is Remedy.EXCLUDE_IP_RANGES and policy.existing is Existing.KEEP:
+        return "its exclude annotations stay as they are (existing-annotation=keep)"
+    return "its exclude annotations hold all that is configured"
 
 
 def _beyond(remedy: Remedy, names: Sequence[str]) -> str:

@@ -162,7 +162,7 @@ class Config:
             failure_policy=reader.choice(
                 "failure-policy", self.failure_policy, FailurePolicy, FailurePolicy.IGNORE
             ),
-            notes=tuple(reader.notes),
+            notes=tuple(dict.fromkeys(reader.notes)),
         )
         if reader.problems:
             raise ConfigError(tuple(reader.problems))
