@@ -119,3 +119,6 @@ def _expectation(expect: Manifest) -> Expectation:
 def _reject_unknown(mapping: Manifest, known: set[str], where: str) -> None:
     if unknown := sorted(set(mapping) - known):
         raise KeyError(f"{where} knows no {', '.join(unknown)}")
+
+
+CASES = load_all()

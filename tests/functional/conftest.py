@@ -1,0 +1,61 @@
+"""What the functional tests share: the charm, run by ops.testing against the testbed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lightkube import Client
+from ops import testing
+
+from charm import IstioInitEgressCharm
+from init_egress.cluster import Cluster
+from init_egress.manifests import Form, Owner
+from tests.functional.cases import CASES
+from tests.functional.installation import Installation
+from tests.functional.unit import APPLICATION, MODEL, Unit
+from tests.testbed.control_plane import ControlPlane
+
+
+@pytest.fixture
+def unit(
+    api_server: ControlPlane, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Unit]:
+    """The charm's leader, on the API server as its administrator; it leaves nothing behind."""
+    yield from _unit(api_server.kubeconfig(), client, monkeypatch)
+
+
+def _unit(kubeconfig: Path, client: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unit]:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    yield Unit(testing.Context(IstioInitEgressCharm, app_name=APPLICATION))
+    Cluster(client).prune(Owner(APPLICATION, MODEL))
+
+
+@pytest.fixture(scope="module")
+def installation(cluster: ControlPlane, client: Client) -> Iterator[Installation]:
+    installed = Installation(cluster, client)
+    yield installed
+    installed.remove()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show which case passed under which backend."""
+    runs = {
+        (case.id, form): report.outcome
+        for outcome in ("passed", "failed", "error", "skipped")
+        for report in terminalreporter.stats.get(outcome, [])
+        for case, form in itertools.product(CASES, Form)
+        if report.nodeid.endswith(
+            f"test_cases.py::test_the_stored_pod_is_as_the_case_expects[{case.id}-{form.value}]"
+        )
+    }
+    if not runs:
+        return
+    width = max(len(case.id) for case in CASES)
+    terminalreporter.section("cases")
+    terminalreporter.line("  ".join(["case".ljust(width), *(form.value for form in Form)]))
+    for case in sorted(CASES, key=lambda case: case.id):
+        cells = [runs.get((case.id, form), "-").ljust(len(form.value)) for form in Form]
+        terminalreporter.line("  ".join([case.id.ljust(width), *cells]))

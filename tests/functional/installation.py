@@ -1,0 +1,93 @@
+"""What the charm applies, brought into force one configuration at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+from lightkube import Client
+
+from init_egress import reconciler, verification
+from init_egress.cluster import Cluster
+from init_egress.manifests import Form, Owner
+from init_egress.pod import Namespace
+from init_egress.settings import Config, Settings
+from tests.testbed.control_plane import ControlPlane, Manifest
+from tests.testbed.istio import NAMESPACE
+from tests.testbed.process import wait_until
+
+_BACKEND = {
+    Form.NATIVE: {"backend": "native"},
+    Form.CLUSTER_POLICY: {"backend": "kyverno", "kyverno-policy-kind": "ClusterPolicy"},
+    Form.MUTATING_POLICY: {"backend": "kyverno", "kyverno-policy-kind": "MutatingPolicy"},
+}
+
+# Of all of a session, so that no two share a namespace or a policy's name.
+_numbers = itertools.count(1)
+
+
+class Installation:
+    """What the charm applies, one configuration at a time, by its own reconciler."""
+
+    def __init__(self, plane: ControlPlane, client: Client) -> None:
+        self._plane = plane
+        self._client = client
+        self._cluster = Cluster(client)
+        self._current: tuple[Form, Settings, Owner] | None = None
+
+    def use(self, form: Form, config: Mapping[str, str]) -> Settings:
+        """Bring a configuration into force, and wait until the one before it is out of force."""
+        options = {**config, **_BACKEND[form]}
+        settings = Config(**{key.replace("-", "_"): v for key, v in options.items()}).settings()
+        if self._current and self._current[:2] == (form, settings):
+            return settings
+        self.remove()
+        owner = Owner(f"cases-{next(_numbers)}", "test")
+        self._current = (form, settings, owner)
+        reconciler.reconcile(self._cluster, settings, owner, NAMESPACE)
+        wait_until(lambda: self._acts(form, settings, owner), f"{form.value} is in force")
+        return settings
+
+    def remove(self) -> None:
+        """Leave the cluster as if the charm had never been there."""
+        if self._current is None:
+            return
+        form, settings, owner = self._current
+        self._current = None
+        self._cluster.prune(owner)
+        wait_until(lambda: not self._acts(form, settings, owner), f"{form.value} is gone")
+
+    def _acts(self, form: Form, settings: Settings, owner: Owner) -> bool:
+        """Whether it changes a Pod of the shape that Istio makes, be there an istiod or not."""
+        labels = {"istio-injection": "enabled", **settings.policy.namespaces.example()}
+        namespace = Namespace(f"{owner.application}-probe", labels)
+        self._plane.create_namespace(namespace.name, labels)
+        pod = as_injected(settings.policy.pods.example())
+        found = verification.prove(
+            self._cluster, namespace, settings.policy, pod, owner.probe(form), 0
+        )
+        return found.effect is verification.Effect.ARRIVES
+
+
+def as_injected(labels: dict[str, str]) -> Manifest:
+    """A Pod that looks injected and that Istio leaves alone, for it is on the host's network."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": "as-injected-",
+            "labels": labels,
+            "annotations": {"sidecar.istio.io/status": "{}"},
+        },
+        "spec": {
+            "hostNetwork": True,
+            "initContainers": [{"name": "cases-fetch", "image": "example.com/fetch:1"}],
+            "containers": [
+                {
+                    "name": "istio-proxy",
+                    "image": "example.com/proxy:1",
+                    "args": ["proxy", "sidecar"],
+                }
+            ],
+        },
+    }

@@ -1,0 +1,80 @@
+"""A unit of the charm, with ops.testing in Juju's place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lightkube import Client
+from lightkube.generic_resource import GenericGlobalResource
+from ops import testing
+
+from charm import IstioInitEgressCharm
+from init_egress.cluster import OURS
+from init_egress.manifests import APPLICATION_LABEL
+
+APPLICATION = "istio-init-egress"
+MODEL = "kubeflow"
+GATEWAY_INFO = testing.Relation(
+    "gateway-info",
+    remote_app_name="istio-pilot",
+    remote_app_data={
+        "gateway_name": "kubeflow-gateway",
+        "gateway_namespace": "kubeflow",
+        "gateway_up": "false",
+    },
+)
+
+
+@dataclass(frozen=True)
+class Status:
+    """A unit's status, its name as Juju has it."""
+
+    name: str
+    message: str
+
+
+@dataclass
+class Unit:
+    """A unit, which handles one event after another."""
+
+    context: testing.Context[IstioInitEgressCharm]
+    state: testing.State = field(
+        default_factory=lambda: testing.State(
+            leader=True,
+            planned_units=1,
+            model=testing.Model(name=MODEL, type="kubernetes"),
+            relations={GATEWAY_INFO},
+        )
+    )
+
+    def having(self, **changes: Any) -> Unit:
+        """Change the unit's state as Juju has it, before the next event."""
+        self.state = replace(self.state, **changes)
+        return self
+
+    def configured(self, **options: str) -> Status:
+        """Set options, their hyphens written as underscores, and handle the event."""
+        config = {key.replace("_", "-"): value for key, value in options.items()}
+        self.having(config={**self.state.config, **config})
+        return self.run("config_changed")
+
+    def run(self, event: str) -> Status:
+        """Handle an event; returns the unit's status afterwards."""
+        self.state = self.context.run(getattr(self.context.on, event)(), self.state)
+        return self.status
+
+    @property
+    def status(self) -> Status:
+        """The unit's status."""
+        return Status(self.state.unit_status.name, self.state.unit_status.message)
+
+
+def objects(client: Client, *kinds: type[GenericGlobalResource]) -> list[str]:
+    """The charm's objects on the cluster, as `Kind name`."""
+    return sorted(
+        f"{kind.__name__} {item.metadata.name}"
+        for kind in kinds or OURS
+        for item in client.list(kind, labels={APPLICATION_LABEL: APPLICATION})
+        if item.metadata
+    )
