@@ -45,13 +45,14 @@ build: $(VENV)/ready ## build the testbed's servers
 requirements: $(VENV)/ready ## pin anew what ships and what the tests need
 	$(BIN)/pip install --quiet uv
 	$(COMPILE) requirements.in -o requirements.txt
+	$(COMPILE) -c requirements.txt requirements-webhook.in -o requirements-webhook.txt
 	$(COMPILE) tests/requirements.in -o tests/requirements.txt
 
 clean: ## remove what make made here (the testbed's cache stays)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-$(VENV)/ready: requirements.txt tests/requirements.txt
+$(VENV)/ready: requirements.txt requirements-webhook.txt tests/requirements.txt
 	@echo "making $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r tests/requirements.txt

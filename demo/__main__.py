@@ -22,7 +22,7 @@ from lightkube.generic_resource import GenericNamespacedResource
 from charm import IstioInitEgressCharm
 from demo import juju
 from demo.terminal import Terminal
-from init_egress.cluster import OURS, POD
+from init_egress.cluster import NATIVE_BINDING, NATIVE_POLICY, POD
 from init_egress.manifests import APPLICATION_LABEL, Manifest
 from init_egress.rule import EXCLUDE_RANGES
 from tests.testbed import build
@@ -151,7 +151,7 @@ class Demo:
     def _objects(self) -> None:
         found = [
             f"{kind.__name__} {item.metadata.name}"
-            for kind in OURS[:2]
+            for kind in (NATIVE_BINDING, NATIVE_POLICY)
             for item in self.client.list(kind, labels={APPLICATION_LABEL: APPLICATION})
             if item.metadata
         ]

@@ -21,7 +21,10 @@ class Controller:
         self._application = application
         self._context = testing.Context(charm, app_name=application)
         self._state = testing.State(
-            leader=True, planned_units=1, model=testing.Model(name=MODEL, type="kubernetes")
+            leader=True,
+            planned_units=1,
+            model=testing.Model(name=MODEL, type="kubernetes"),
+            resources={testing.Resource(name="webhook-image", path="/nowhere")},
         )
 
     def deploy(self) -> None:

@@ -6,21 +6,32 @@ from __future__ import annotations
 import logging
 
 import ops
+import yaml
 from charmlibs.interfaces.istio_metadata import IstioMetadataRequirer
+from charmlibs.interfaces.tls_certificates import (
+    KeyAlgorithm,
+    Mode,
+    ProviderCertificate,
+    TLSCertificatesRequiresV4,
+)
 
-from init_egress import manifests, mesh, reconciler
+from init_egress import certificates, manifests, mesh, reconciler, workload
 from init_egress.backends import Unavailable
+from init_egress.certificates import Identity
 from init_egress.cluster import Cluster, ClusterError, Forbidden, Unreachable
 from init_egress.manifests import MODEL_LABEL, Owner
 from init_egress.reconciler import Report
 from init_egress.rule import Remedy
 from init_egress.settings import Config, ConfigError, Settings
 from init_egress.verification import Effect
+from init_egress.workload import Image, Sources
 
 logger = logging.getLogger(__name__)
 
+CERTIFICATES = "certificates"
 GATEWAY_INFO = "gateway-info"
 ISTIO_METADATA = "istio-metadata"
+WEBHOOK_IMAGE = "webhook-image"
 
 
 class IstioInitEgressCharm(ops.CharmBase):
@@ -30,6 +41,15 @@ class IstioInitEgressCharm(ops.CharmBase):
         super().__init__(framework)
         self._owner = Owner(self.app.name, self.model.name)
         self._status: ops.StatusBase | None = None
+        self._request = certificates.attributes(workload.hosts(self._owner))
+        self._certificates = TLSCertificatesRequiresV4(
+            self,
+            CERTIFICATES,
+            [self._request],
+            mode=Mode.APP,
+            key_algorithm=KeyAlgorithm.ECDSA,
+            renewal_relative_time=2 / 3,
+        )
         # Whatever happened, the state of the cluster is looked at and repaired.
         repairing = [
             self.on.install,
@@ -38,6 +58,8 @@ class IstioInitEgressCharm(ops.CharmBase):
             self.on.config_changed,
             self.on.leader_elected,
             self.on.update_status,
+            self.on[CERTIFICATES].relation_broken,
+            self._certificates.on.certificate_available,
         ]
         for endpoint in (GATEWAY_INFO, ISTIO_METADATA):
             events = self.on[endpoint]
@@ -51,6 +73,7 @@ class IstioInitEgressCharm(ops.CharmBase):
         framework.observe(self.on.remove, self._on_remove)
         framework.observe(self.on.collect_unit_status, self._on_collect_unit_status)
         framework.observe(self.on.show_policy_action, self._on_show_policy)
+        framework.observe(self.on.rotate_certificates_action, self._on_rotate_certificates)
 
     def _reconcile(self, _: ops.EventBase) -> None:
         if not self.unit.is_leader():
@@ -58,8 +81,7 @@ class IstioInitEgressCharm(ops.CharmBase):
             return
         try:
             settings = self._settings()
-            namespace = self._mesh_namespace(settings)
-            report = reconciler.reconcile(Cluster.connect(), settings, self._owner, namespace)
+            report = reconciler.reconcile(*self._inputs(settings))
         except _OPERATIONAL as error:
             logger.warning("%s", error)
             self._status = self._status_of(error)
@@ -73,19 +95,39 @@ class IstioInitEgressCharm(ops.CharmBase):
 
     def _on_show_policy(self, event: ops.ActionEvent) -> None:
         try:
-            settings = self._settings()
-            namespace = self._mesh_namespace(settings)
-            plan = reconciler.plan(Cluster.connect(), settings, self._owner, namespace)
+            plan = reconciler.plan(*self._inputs(self._settings()))
         except _OPERATIONAL as error:
             event.fail(self._status_of(error).message)
             return
+        shown = [workload.without_secrets(manifest) for manifest in plan.objects]
         event.set_results(
             {
                 "backend": plan.form.value,
                 "objects": len(plan.objects),
-                "policy": manifests.to_yaml(plan.objects),
+                "policy": manifests.to_yaml(shown),
             }
         )
+
+    def _on_rotate_certificates(self, event: ops.ActionEvent) -> None:
+        if not self.unit.is_leader():
+            event.fail(f"run: juju run {self.app.name}/leader rotate-certificates")
+            return
+        try:
+            settings = self._settings()
+            inputs = self._inputs(settings, rotate=True)
+            if reconciler.plan(*inputs).workload is None:
+                event.fail("only backend=webhook has a certificate")
+                return
+            if self.model.get_relation(CERTIFICATES):
+                self._certificates.regenerate_private_key()
+                event.set_results({"result": "a new certificate was asked for; it is on its way"})
+                return
+            report = reconciler.reconcile(*inputs)
+        except _OPERATIONAL as error:
+            event.fail(self._status_of(error).message)
+            return
+        self._status = _reached(report, settings)
+        event.set_results({"result": self._status.message})
 
     def _on_remove(self, _: ops.RemoveEvent) -> None:
         """Leave nothing behind with the last unit. Whatever goes wrong, the removal goes on."""
@@ -105,6 +147,38 @@ class IstioInitEgressCharm(ops.CharmBase):
         for note in settings.notes:
             logger.warning("%s", note)
         return settings
+
+    def _inputs(
+        self, settings: Settings, *, rotate: bool = False
+    ) -> tuple[Cluster, Settings, Owner, str, Sources | None]:
+        """All that the reconciler needs, from Juju."""
+        namespace = self._mesh_namespace(settings)
+        return Cluster.connect(), settings, self._owner, namespace, self._sources(rotate)
+
+    def _sources(self, rotate: bool) -> Sources | None:
+        image = self._image()
+        return Sources(image, self._external_identity(), rotate) if image else None
+
+    def _image(self) -> Image | None:
+        try:
+            path = self.model.resources.fetch(WEBHOOK_IMAGE)
+            details = yaml.safe_load(path.read_text())
+            return Image(
+                details["registrypath"], details.get("username", ""), details.get("password", "")
+            )
+        except (ops.ModelError, NameError, OSError, KeyError, TypeError, yaml.YAMLError) as error:
+            logger.info("no usable resource %s: %s", WEBHOOK_IMAGE, error)
+            return None
+
+    def _external_identity(self) -> Identity | None:
+        """The certificate of the certificates relation, once there is one."""
+        if not self.model.get_relation(CERTIFICATES):
+            return None
+        assigned, key = self._certificates.get_assigned_certificate(self._request)
+        if assigned is None or key is None:
+            return None
+        chain = "".join(f"{certificate}\n" for certificate in _leaf_first(assigned))
+        return Identity(chain, certificates.pkcs8(str(key)), f"{assigned.ca}\n")
 
     def _mesh_namespace(self, settings: Settings) -> str:
         ends: list[mesh.Related] = []
@@ -139,6 +213,12 @@ class IstioInitEgressCharm(ops.CharmBase):
         return ops.BlockedStatus(str(error))
 
 
+def _leaf_first(assigned: ProviderCertificate) -> list[str]:
+    """The certificate and those between it and its authority, which the API server has."""
+    between = [c for c in assigned.chain if c not in (assigned.certificate, assigned.ca)]
+    return [str(certificate) for certificate in (assigned.certificate, *between)]
+
+
 _OPERATIONAL = (ConfigError, mesh.MeshUnknown, mesh.MeshPending, Unavailable, ClusterError)
 """What an operator, or time, can mend. Anything else is a fault of the charm."""
 
@@ -148,16 +228,14 @@ def _reached(report: Report, settings: Settings) -> ops.StatusBase:
     if verified.effect is Effect.MISSING:
         return ops.WaitingStatus(
             f"{form.description}: applied, but not in effect yet ({verified.detail});"
-            " what was in force before stays"
+            " what was in force before stays" + "".join(f"; {remark}" for remark in report.remarks)
         )
     parts = [f"{form.description}: {_remedy(settings)}"]
     if verified.effect is Effect.ARRIVES:
         parts.append(f"verified in {verified.detail}")
     else:
         parts.append(f"not verified: {verified.detail}")
-    parts += [*report.plan.mesh.remarks(), *settings.notes]
-    if report.deprecation:
-        parts.append(report.deprecation)
+    parts += [*report.plan.mesh.remarks(), *settings.notes, *report.remarks]
     return ops.ActiveStatus("; ".join(parts))
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from init_egress.cluster import CLUSTER_POLICY, MUTATING_POLICY, NATIVE_POLICY, GlobalKind
+from init_egress.cluster import (
+    CLUSTER_POLICY,
+    MUTATING_POLICY,
+    NATIVE_POLICY,
+    WEBHOOK_CONFIGURATION,
+    GlobalKind,
+)
 from init_egress.manifests import Form
 from init_egress.settings import Backend, PolicyKind, Settings
 
@@ -12,6 +18,7 @@ KINDS = {
     Form.NATIVE: NATIVE_POLICY,
     Form.CLUSTER_POLICY: CLUSTER_POLICY,
     Form.MUTATING_POLICY: MUTATING_POLICY,
+    Form.WEBHOOK: WEBHOOK_CONFIGURATION,
 }
 _BY_POLICY_KIND = {
     PolicyKind.AUTO: (Form.CLUSTER_POLICY, Form.MUTATING_POLICY),
@@ -36,11 +43,6 @@ def choose(settings: Settings, serves: Callable[[GlobalKind], bool], application
     Raises:
         Unavailable: the message names what is missing and a command that helps.
     """
-    if settings.backend is Backend.WEBHOOK:
-        raise Unavailable(
-            "backend=webhook is not available in this revision of the charm;"
-            f" run: juju config {application} backend=auto"
-        )
     for form in _preferred(settings):
         if serves(KINDS[form]):
             return form
@@ -52,7 +54,8 @@ def _preferred(settings: Settings) -> tuple[Form, ...]:
     return {
         Backend.NATIVE: (Form.NATIVE,),
         Backend.KYVERNO: kyverno,
-        Backend.AUTO: (Form.NATIVE, *kyverno),
+        Backend.WEBHOOK: (Form.WEBHOOK,),
+        Backend.AUTO: (Form.NATIVE, *kyverno, Form.WEBHOOK),
     }[settings.backend]
 
 
@@ -62,12 +65,7 @@ def _missing(settings: Settings, application: str) -> str:
             f"this cluster serves no {_NATIVE_NEEDS}; run: juju config {application} backend=auto"
         )
     kinds = " or ".join(KINDS[form].__name__ for form in _BY_POLICY_KIND[settings.kyverno_kind])
-    if settings.backend is Backend.KYVERNO:
-        return (
-            f"this cluster serves no {kinds}: install Kyverno,"
-            f" or run: juju config {application} backend=auto kyverno-policy-kind=auto"
-        )
     return (
-        f"this cluster serves neither {_NATIVE_NEEDS} nor Kyverno's {kinds};"
-        " install Kyverno or upgrade Kubernetes"
+        f"this cluster serves no {kinds}: install Kyverno,"
+        f" or run: juju config {application} backend=auto kyverno-policy-kind=auto"
     )

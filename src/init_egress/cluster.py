@@ -11,10 +11,12 @@ from contextlib import contextmanager
 
 import httpx2
 from lightkube import ApiError, Client
+from lightkube.core.client import LabelValue
 from lightkube.core.exceptions import ConfigError as KubeconfigError
 from lightkube.core.resource import api_info
 from lightkube.generic_resource import (
     GenericGlobalResource,
+    GenericNamespacedResource,
     create_global_resource,
     create_namespaced_resource,
 )
@@ -40,20 +42,51 @@ CLUSTER_POLICY = create_global_resource("kyverno.io", "v1", "ClusterPolicy", "cl
 MUTATING_POLICY = create_global_resource(
     "policies.kyverno.io", "v1", "MutatingPolicy", "mutatingpolicies"
 )
+WEBHOOK_CONFIGURATION = create_global_resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "MutatingWebhookConfiguration",
+    "mutatingwebhookconfigurations",
+)
+DEPLOYMENT = create_namespaced_resource("apps", "v1", "Deployment", "deployments")
+DISRUPTION_BUDGET = create_namespaced_resource(
+    "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"
+)
+NETWORK_POLICY = create_namespaced_resource(
+    "networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"
+)
+SERVICE = create_namespaced_resource("", "v1", "Service", "services")
+CONFIG_MAP = create_namespaced_resource("", "v1", "ConfigMap", "configmaps")
+SECRET = create_namespaced_resource("", "v1", "Secret", "secrets")
+SERVICE_ACCOUNT = create_namespaced_resource("", "v1", "ServiceAccount", "serviceaccounts")
+POD = create_namespaced_resource("", "v1", "Pod", "pods")
 _CRD = create_global_resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"
 )
 _NAMESPACE = create_global_resource("", "v1", "Namespace", "namespaces")
-_CONFIG_MAP = create_namespaced_resource("", "v1", "ConfigMap", "configmaps")
-POD = create_namespaced_resource("", "v1", "Pod", "pods")
 
-# In the order in which they are pruned: a binding before the policy that it binds.
-OURS = (NATIVE_BINDING, NATIVE_POLICY, CLUSTER_POLICY, MUTATING_POLICY)
+# In the order in which they are pruned: what sends Pods to something goes before it does.
+OURS = (
+    WEBHOOK_CONFIGURATION,
+    NATIVE_BINDING,
+    NATIVE_POLICY,
+    CLUSTER_POLICY,
+    MUTATING_POLICY,
+    DEPLOYMENT,
+    DISRUPTION_BUDGET,
+    NETWORK_POLICY,
+    SERVICE,
+    CONFIG_MAP,
+    SECRET,
+    SERVICE_ACCOUNT,
+)
 _BY_KIND = {
     (api_info(kind).resource.api_version, api_info(kind).resource.kind): kind for kind in OURS
 }
 
 GlobalKind = type[GenericGlobalResource]
+NamespacedKind = type[GenericNamespacedResource]
+Kind = GlobalKind | NamespacedKind
 
 
 class ClusterError(Exception):
@@ -117,10 +150,12 @@ class Cluster:
                     self._client.apply(kind.from_dict(manifest), force=True)
             logger.info("applied %s %s", manifest["kind"], _name(manifest))
 
-    def get(self, kind: GlobalKind, name: str) -> Manifest | None:
-        """Read one object; None if it isn't there."""
+    def get(self, kind: Kind, name: str, namespace: str = "") -> Manifest | None:
+        """Read one object, of a namespace if its kind has one; None if it isn't there."""
         try:
             with _translated(f"read {api_info(kind).resource.kind} {name}"):
+                if issubclass(kind, GenericNamespacedResource):
+                    return dict(self._client.get(kind, name, namespace=namespace))
                 return dict(self._client.get(kind, name))
         except _NotFound:
             return None
@@ -138,7 +173,7 @@ class Cluster:
             for name in self._owned(kind, owner):
                 if (title, name) in kept:
                     continue
-                self._delete(kind, name)
+                self._delete(kind, name, owner.model)
                 pruned.append(f"{title} {name}")
                 logger.info("deleted %s %s", title, name)
         return pruned
@@ -156,7 +191,7 @@ class Cluster:
     def config_maps(self, namespace: str) -> dict[str, Mapping[str, str]]:
         """Name and data of the ConfigMaps of a namespace."""
         with _translated(f"list ConfigMaps in {namespace}"):
-            listed = self._client.list(_CONFIG_MAP, namespace=namespace, chunk_size=100)
+            listed = self._client.list(CONFIG_MAP, namespace=namespace, chunk_size=100)
             return {
                 str(item.metadata.name): item.get("data") or {} for item in listed if item.metadata
             }
@@ -176,19 +211,27 @@ class Cluster:
             with attempt, _translated(f"list {title}"):
                 next(iter(self._client.list(kind, chunk_size=1)), None)
 
-    def _owned(self, kind: GlobalKind, owner: Owner) -> list[str]:
-        title = api_info(kind).resource.kind
+    def _owned(self, kind: Kind, owner: Owner) -> list[str]:
+        labels: dict[str, LabelValue] = {**owner.labels}
         try:
-            with _translated(f"list {title}"):
-                found = self._client.list(kind, labels={**owner.labels}, chunk_size=100)
+            with _translated(f"list {api_info(kind).resource.kind}"):
+                if issubclass(kind, GenericNamespacedResource):
+                    found = self._client.list(
+                        kind, labels=labels, namespace=owner.model, chunk_size=100
+                    )
+                else:
+                    found = self._client.list(kind, labels=labels, chunk_size=100)
                 return [str(item.metadata.name) for item in found if item.metadata]
         except _NotFound:
             return []
 
-    def _delete(self, kind: GlobalKind, name: str) -> None:
+    def _delete(self, kind: Kind, name: str, namespace: str) -> None:
         try:
             with _translated(f"delete {api_info(kind).resource.kind} {name}"):
-                self._client.delete(kind, name)
+                if issubclass(kind, GenericNamespacedResource):
+                    self._client.delete(kind, name, namespace=namespace)
+                else:
+                    self._client.delete(kind, name)
         except _NotFound:
             logger.debug("%s was deleted by somebody else", name)
 
@@ -232,6 +275,10 @@ def _transient() -> Retrying:
     )
 
 
-def _name(manifest: Manifest) -> str:
+def _metadata(manifest: Manifest) -> Mapping[str, object]:
     metadata = manifest["metadata"]
-    return str(metadata["name"]) if isinstance(metadata, dict) else ""
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _name(manifest: Manifest) -> str:
+    return str(_metadata(manifest)["name"])

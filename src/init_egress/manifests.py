@@ -31,6 +31,8 @@ PROBE_CONTAINER = "istio-init-egress-probe"
 
 # Kyverno takes no policy name of over 63 characters; a binding's name is the policy's and more.
 _NAME_LIMIT = 45
+# A Service's name is a DNS label of 63 characters, and the Secrets' names are longer than it.
+_WORKLOAD_NAME_LIMIT = 40
 
 Manifest = dict[str, object]
 
@@ -41,6 +43,7 @@ class Form(str, Enum):
     NATIVE = "native"
     CLUSTER_POLICY = "kyverno-clusterpolicy"
     MUTATING_POLICY = "kyverno-mutatingpolicy"
+    WEBHOOK = "webhook"
 
     @property
     def description(self) -> str:
@@ -49,6 +52,7 @@ class Form(str, Enum):
             Form.NATIVE: "native",
             Form.CLUSTER_POLICY: "kyverno (ClusterPolicy)",
             Form.MUTATING_POLICY: "kyverno (MutatingPolicy)",
+            Form.WEBHOOK: "webhook",
         }[self]
 
 
@@ -73,6 +77,15 @@ class Owner:
             return full
         digest = hashlib.sha256(full.encode()).hexdigest()[:8]
         return f"{self.application[: _NAME_LIMIT - 9].rstrip('-')}.{digest}"
+
+    @property
+    def workload_name(self) -> str:
+        """The name of the webhook's Deployment, Service and so on, which holds no dot."""
+        full = f"{self.application}-webhook"
+        if len(full) <= _WORKLOAD_NAME_LIMIT:
+            return full
+        digest = hashlib.sha256(full.encode()).hexdigest()[:8]
+        return f"{self.application[:20].rstrip('-')}-{digest}-webhook"
 
     @property
     def labels(self) -> dict[str, str]:
@@ -139,7 +152,12 @@ BY_DEFAULT = Binding(
 
 
 def render(
-    form: Form, settings: Settings, owner: Owner, *, everywhere: bool = False
+    form: Form,
+    settings: Settings,
+    owner: Owner,
+    *,
+    everywhere: bool = False,
+    workload: object = None,
 ) -> list[Manifest]:
     """Render the objects of one form.
 
@@ -149,6 +167,7 @@ def render(
         owner: the application whose objects they are.
         everywhere: whether istiod injects namespaces that have no label
             (`sidecarInjectorWebhook.enableNamespacesByDefault`).
+        workload: what the webhook's templates are filled with (`init_egress.workload.Workload`).
     """
     environment = _environment()
     policy = settings.policy
@@ -167,6 +186,7 @@ def render(
         "excludes": _excludes(policy),
         "identity": _IDENTITY.get(policy.remedy),
         "injected": f"{json.dumps(rule.STATUS)} in object.metadata.?annotations.orValue({{}})",
+        "workload": workload,
         "bindings": [b.expressions() for b in (*INJECTION, *([BY_DEFAULT] if everywhere else []))],
     }
     variables, mutation = _CEL[policy.remedy]
@@ -222,6 +242,7 @@ _TEMPLATES = {
     Form.NATIVE: ("native/policy.yaml.j2", "native/bindings.yaml.j2"),
     Form.CLUSTER_POLICY: ("kyverno/cluster-policy.yaml.j2",),
     Form.MUTATING_POLICY: ("kyverno/mutating-policy.yaml.j2",),
+    Form.WEBHOOK: ("webhook/workload.yaml.j2", "webhook/configuration.yaml.j2"),
 }
 _CEL = {
     Remedy.EXCLUDE_IP_RANGES: (

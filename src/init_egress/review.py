@@ -118,6 +118,9 @@ class _Asked(_Wire, frozen=True):
         return self.kind == _POD and self.operation == "CREATE" and not self.sub_resource
 
 
+_NULL = msgspec.Raw(b"null")
+
+
 class _Container(_Wire, frozen=True):
     """A container whose variables are left as they are: the rule reads none but the proxy's.
 
@@ -126,14 +129,12 @@ class _Container(_Wire, frozen=True):
 
     name: str
     args: tuple[str, ...] | None = None
-    env: msgspec.Raw | None = None
+    env: msgspec.Raw = _NULL
     security_context: SecurityContext | None = None
 
     def read(self) -> Container:
         """The container as the rule knows it."""
-        env = None
-        if self.name == rule.ISTIO_PROXY and self.env is not None:
-            env = _environments.decode(self.env)
+        env = _environments.decode(self.env) if self.name == rule.ISTIO_PROXY else None
         return Container(self.name, self.args, env, self.security_context)
 
 
@@ -157,7 +158,9 @@ class _Pod(_Wire, frozen=True):
 
 
 def _each(containers: tuple[_Container, ...] | None) -> tuple[Container, ...] | None:
-    return containers and tuple([container.read() for container in containers])
+    if containers is None:
+        return None
+    return tuple([container.read() for container in containers])
 
 
 class _PodRequest(_Asked, frozen=True):

@@ -14,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+
+import msgspec
 
 from init_egress.pod import Container, Namespace, Pod
 from init_egress.selector import EVERYTHING, Selector
@@ -102,9 +105,13 @@ class Policy:
     namespaces: Selector = EVERYTHING
     pods: Selector = EVERYTHING
 
+    @cached_property
+    def spared(self) -> frozenset[str]:
+        """Names of the init containers that are none of ours: Istio's own and the ignored ones."""
+        return frozenset((*ISTIO_CONTAINERS, *self.ignored))
 
-@dataclass(frozen=True)
-class PatchOperation:
+
+class PatchOperation(msgspec.Struct, frozen=True):
     """One operation of a JSON patch (RFC 6902)."""
 
     op: str
@@ -112,8 +119,7 @@ class PatchOperation:
     value: str | int | dict[str, int]
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """The verdict on one Pod.
 
     Attributes:
@@ -141,33 +147,35 @@ def decide(pod: Pod, namespace: Namespace, policy: Policy) -> Decision:
         return Decision(Verdict.SYSTEM_NAMESPACE, f"{namespace.name} is a system namespace")
     if why := _opted_out(pod, namespace, policy):
         return Decision(Verdict.OPTED_OUT, why)
-    if STATUS not in pod.annotations:
+    annotations = pod.annotations
+    if STATUS not in annotations:
         return Decision(Verdict.NOT_INJECTED, f"Istio did not inject it: no annotation {STATUS}")
 
-    own = [c for c in pod.init_containers if _is_users(c, policy)]
+    own = [c for c in pod.init_containers if c.name not in policy.spared]
     if not own:
         return Decision(
             Verdict.NO_INIT_CONTAINERS, "no init container but Istio's own and ignored ones"
         )
-    cut_off = _cut_off(pod, own)
-    if not cut_off:
+    proxy = _proxy(pod)
+    cut_off = _cut_off(pod, own, proxy)
+    if proxy is None or not cut_off:
         return _connected(pod, own)
 
-    helpless = [c for c in cut_off if not _is_exempt(c, pod)]
+    uid, gid = _proxy_ids(proxy)
+    helpless = [c for c in cut_off if not _is_exempt(c, pod, uid, gid)]
     if not helpless:
         return Decision(
             Verdict.ALREADY_EXEMPT, f"{_names(cut_off)} run as the proxy's user or group"
         )
-    names = tuple(c.name for c in helpless)
-    changes = _annotation_changes(pod, policy)
-    if _is_excluded(pod, policy, changes):
+    changes = _annotation_changes(annotations, policy)
+    if _is_excluded(annotations, policy, changes):
         return Decision(Verdict.ALREADY_EXCLUDED, _excluded(policy))
-    patch = _remedy(pod, helpless, policy, changes)
+    names = tuple([c.name for c in helpless])
+    patch = _remedy(pod, helpless, policy, changes, uid, gid)
     if not patch:
         return Decision(Verdict.BEYOND_REMEDY, _beyond(policy.remedy, names), names)
-    return Decision(
-        Verdict.NEEDS_REMEDY, f"{_names(helpless)} cut off before the sidecar runs", names, patch
-    )
+    reason = f"{', '.join(names)} cut off before the sidecar runs"
+    return Decision(Verdict.NEEDS_REMEDY, reason, names, patch)
 
 
 def _opted_out(pod: Pod, namespace: Namespace, policy: Policy) -> str:
@@ -182,17 +190,17 @@ def _opted_out(pod: Pod, namespace: Namespace, policy: Policy) -> str:
     return ""
 
 
-def _is_users(container: Container, policy: Policy) -> bool:
-    return container.name not in ISTIO_CONTAINERS and container.name not in policy.ignored
+def _index(containers: Sequence[Container], name: str) -> int:
+    """The place of a container; -1 if there is none of that name."""
+    for index, container in enumerate(containers):
+        if container.name == name:
+            return index
+    return -1
 
 
-def _index(containers: Sequence[Container], name: str) -> int | None:
-    return next((i for i, c in enumerate(containers) if c.name == name), None)
-
-
-def _cut_off(pod: Pod, own: Sequence[Container]) -> list[Container]:
+def _cut_off(pod: Pod, own: Sequence[Container], proxy: Container | None) -> list[Container]:
     """The user's init containers whose traffic goes to a proxy that isn't running yet."""
-    if not _is_redirected(pod):
+    if proxy is None or not _is_redirected(pod, proxy):
         return []
     order = [c.name for c in pod.init_containers]
     first = order.index(ISTIO_INIT) if ISTIO_INIT in order else -1
@@ -200,27 +208,32 @@ def _cut_off(pod: Pod, own: Sequence[Container]) -> list[Container]:
     return [c for c in own if first < order.index(c.name) < end]
 
 
-def _is_redirected(pod: Pod) -> bool:
-    proxy = _proxy(pod)
-    if proxy is None:
-        return False
+def _is_redirected(pod: Pod, proxy: Container) -> bool:
     args = proxy.args or ()
     if len(args) >= 2 and args[0] == "proxy" and args[1] != "sidecar":
         return False
-    # The plugin puts the variables into a map, so of several the last one counts.
-    if {e.name: e.value for e in proxy.env or ()}.get("DISABLE_ENVOY") in GO_TRUE:
+    if _is_envoy_disabled(proxy):
         return False
-    if pod.annotations.get(INTERCEPTION_MODE) == "NONE":
+    annotations = pod.annotations
+    if annotations.get(INTERCEPTION_MODE) == "NONE":
         return False
-    nothing_included = pod.annotations.get(INCLUDE_RANGES) == "" and not pod.annotations.get(
+    nothing_included = annotations.get(INCLUDE_RANGES) == "" and not annotations.get(
         INCLUDE_PORTS, ""
     ).strip(GO_SPACE)
-    return not nothing_included or _index(pod.init_containers, ISTIO_INIT) is not None
+    return not nothing_included or _index(pod.init_containers, ISTIO_INIT) >= 0
+
+
+def _is_envoy_disabled(proxy: Container) -> bool:
+    # The plugin puts the variables into a map, so of several the last one counts.
+    for variable in reversed(proxy.env or ()):
+        if variable.name == "DISABLE_ENVOY":
+            return variable.value in GO_TRUE
+    return False
 
 
 def _connected(pod: Pod, own: Sequence[Container]) -> Decision:
     end = _index(pod.init_containers, ISTIO_PROXY)
-    behind = [] if end is None else pod.init_containers[end:]
+    behind = () if end < 0 else pod.init_containers[end:]
     if all(c in behind for c in own):
         return Decision(
             Verdict.NATIVE_SIDECAR, f"{_names(own)} start after the native sidecar istio-proxy"
@@ -231,21 +244,22 @@ def _connected(pod: Pod, own: Sequence[Container]) -> Decision:
 
 
 def _proxy(pod: Pod) -> Container | None:
-    everyone = pod.init_containers + pod.containers
-    return next((c for c in everyone if c.name == ISTIO_PROXY), None)
+    for containers in (pod.containers, pod.init_containers):
+        for container in containers:
+            if container.name == ISTIO_PROXY:
+                return container
+    return None
 
 
-def _proxy_ids(pod: Pod) -> tuple[int, int]:
+def _proxy_ids(proxy: Container) -> tuple[int, int]:
     """Uid and gid whose traffic is never redirected: those of istio-proxy, 1337 for 0 or unset."""
-    proxy = _proxy(pod)
-    context = proxy.security_context if proxy else None
+    context = proxy.security_context
     if context is None:
         return DEFAULT_PROXY_ID, DEFAULT_PROXY_ID
     return context.run_as_user or DEFAULT_PROXY_ID, context.run_as_group or DEFAULT_PROXY_ID
 
 
-def _is_exempt(container: Container, pod: Pod) -> bool:
-    uid, gid = _proxy_ids(pod)
+def _is_exempt(container: Container, pod: Pod, uid: int, gid: int) -> bool:
     own, shared = container.security_context, pod.spec.security_context
     user = own.run_as_user if own else None
     group = own.run_as_group if own else None
@@ -261,35 +275,25 @@ def _elements(value: str) -> list[str]:
     return [element for part in value.split(",") if (element := part.strip(GO_SPACE))]
 
 
-def _annotation_changes(pod: Pod, policy: Policy) -> dict[str, str]:
+def _annotation_changes(annotations: Mapping[str, str], policy: Policy) -> dict[str, str]:
     """The exclude annotations that differ from what they should be, with their new values."""
-    wanted = {
-        EXCLUDE_RANGES: _new_ranges(pod.annotations.get(EXCLUDE_RANGES), policy),
-        EXCLUDE_PORTS: _new_ports(pod.annotations.get(EXCLUDE_PORTS), policy),
-    }
-    return {k: v for k, v in wanted.items() if v is not None and v != pod.annotations.get(k)}
+    changes: dict[str, str] = {}
+    if policy.ranges:
+        value = annotations.get(EXCLUDE_RANGES)
+        # Istio denies a Pod, or its CNI plugin refuses it, for a space in this list, so it
+        # is written without spaces even where nothing is missing.
+        if (wanted := _merged(value, policy.ranges, policy.existing)) != value:
+            changes[EXCLUDE_RANGES] = wanted
+    if policy.ports:
+        value = annotations.get(EXCLUDE_PORTS)
+        wanted = _merged(value, policy.ports, policy.existing)
+        # Istio trims ports, so a list that lacks nothing stays as it is.
+        if value is None or _elements(wanted) != _elements(value):
+            changes[EXCLUDE_PORTS] = wanted
+    return changes
 
 
-def _new_ranges(value: str | None, policy: Policy) -> str | None:
-    """The ranges annotation as it should be; None where it is none of ours.
-
-    Istio denies a Pod, or its CNI plugin refuses the sandbox, for a space in this list, so it is
-    written without spaces even where nothing is missing.
-    """
-    return _merged(value, policy.ranges, policy.existing)
-
-
-def _new_ports(value: str | None, policy: Policy) -> str | None:
-    """The ports annotation as it should be; Istio trims ports, so a complete one stays."""
-    merged = _merged(value, policy.ports, policy.existing)
-    if value is None or merged is None or _elements(value) != _elements(merged):
-        return merged
-    return value
-
-
-def _merged(value: str | None, configured: tuple[str, ...], existing: Existing) -> str | None:
-    if not configured:
-        return None
+def _merged(value: str | None, configured: tuple[str, ...], existing: Existing) -> str:
     if value is None:
         return ",".join(configured)
     if existing is Existing.KEEP:
@@ -301,21 +305,27 @@ def _merged(value: str | None, configured: tuple[str, ...], existing: Existing) 
     return ",".join(present + [element for element in configured if element not in present])
 
 
-def _is_excluded(pod: Pod, policy: Policy, changes: Mapping[str, str]) -> bool:
+def _is_excluded(
+    annotations: Mapping[str, str], policy: Policy, changes: Mapping[str, str]
+) -> bool:
     if policy.remedy is Remedy.EXCLUDE_IP_RANGES:
         return not changes
-    present = _elements(pod.annotations.get(EXCLUDE_RANGES, ""))
+    present = _elements(annotations.get(EXCLUDE_RANGES, ""))
     return bool(policy.ranges) and set(policy.ranges) <= set(present)
 
 
 def _remedy(
-    pod: Pod, helpless: Sequence[Container], policy: Policy, changes: Mapping[str, str]
+    pod: Pod,
+    helpless: Sequence[Container],
+    policy: Policy,
+    changes: Mapping[str, str],
+    uid: int,
+    gid: int,
 ) -> tuple[PatchOperation, ...]:
     if policy.remedy is Remedy.EXCLUDE_IP_RANGES:
         # istio-init has the excluded ranges among its arguments; it doesn't read annotations.
-        beyond = _index(pod.init_containers, ISTIO_INIT) is not None
+        beyond = _index(pod.init_containers, ISTIO_INIT) >= 0
         return () if beyond else _annotate(changes)
-    uid, gid = _proxy_ids(pod)
     if policy.remedy is Remedy.PROXY_USER:
         return _run_as(pod, helpless, "runAsUser", uid)
     return _run_as(pod, helpless, "runAsGroup", gid)
@@ -324,8 +334,10 @@ def _remedy(
 def _annotate(changes: Mapping[str, str]) -> tuple[PatchOperation, ...]:
     # The map of annotations is there: an injected Pod has at least Istio's status in it.
     return tuple(
-        PatchOperation("add", f"/metadata/annotations/{escape(key)}", value)
-        for key, value in changes.items()
+        [
+            PatchOperation("add", f"/metadata/annotations/{escape(key)}", value)
+            for key, value in changes.items()
+        ]
     )
 
 

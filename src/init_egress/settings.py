@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from init_egress import selector
 from init_egress.rule import Existing, Policy, Remedy
@@ -21,6 +21,7 @@ from init_egress.rule import Existing, Policy, Remedy
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
 
+_MOST_REPLICAS = 9
 RANGES_EXAMPLE = "10.0.0.0/8,192.168.0.0/16,fd00::/8"
 PORTS_EXAMPLE = "443,5432"
 
@@ -87,6 +88,7 @@ class Settings:
         kyverno_kind: the kind of Kyverno policy asked for.
         mesh_namespace: istiod's namespace if the operator names it, else empty.
         failure_policy: for the backend's objects.
+        webhook_replicas: how many replicas the webhook's workload has.
         notes: what was read otherwise than it was written, one sentence each.
     """
 
@@ -95,7 +97,20 @@ class Settings:
     kyverno_kind: PolicyKind = PolicyKind.AUTO
     mesh_namespace: str = ""
     failure_policy: FailurePolicy = FailurePolicy.IGNORE
+    webhook_replicas: int = 2
     notes: tuple[str, ...] = ()
+
+    def options(self) -> dict[str, str]:
+        """The options that the rule goes by, canonical, as `Config` reads them."""
+        policy = self.policy
+        return {
+            "remedy": policy.remedy.value,
+            "exclude-outbound-ip-ranges": ",".join(policy.ranges),
+            "exclude-outbound-ports": ",".join(policy.ports),
+            "ignore-init-containers": ",".join(policy.ignored),
+            "existing-annotation": policy.existing.value,
+            "pod-selector": str(policy.pods),
+        }
 
 
 @dataclass(frozen=True)
@@ -113,6 +128,31 @@ class Config:
     pod_selector: str = ""
     mesh_namespace: str = ""
     failure_policy: str = "ignore"
+    webhook_replicas: int = 2
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str | int]) -> Config:
+        """Read options by their names in charmcraft.yaml; those left out have their defaults.
+
+        Raises:
+            ConfigError: an option is unknown, or a number is none.
+        """
+        known = {field.name.replace("_", "-"): field for field in fields(cls)}
+        problems = [
+            Problem(name, f"no such option; there are {', '.join(known)}", "…")
+            for name in options
+            if name not in known
+        ]
+        values: dict[str, Any] = {}
+        for name in known.keys() & options.keys():
+            value, field = options[name], known[name]
+            try:
+                values[field.name] = int(value) if field.type == "int" else str(value)
+            except ValueError:
+                problems.append(Problem(name, f"{value!r} is no number", str(field.default)))
+        if problems:
+            raise ConfigError(tuple(problems))
+        return cls(**values)
 
     def settings(self) -> Settings:
         """Validate every option.
@@ -162,6 +202,7 @@ class Config:
             failure_policy=reader.choice(
                 "failure-policy", self.failure_policy, FailurePolicy, FailurePolicy.IGNORE
             ),
+            webhook_replicas=reader.count("webhook-replicas", self.webhook_replicas),
             notes=tuple(dict.fromkeys(reader.notes)),
         )
         if reader.problems:
@@ -215,6 +256,11 @@ class _Reader:
         except ValueError as error:
             self.fault(option, str(error), f"'{selector.EXAMPLE}'")
             return selector.EVERYTHING
+
+    def count(self, option: str, number: int) -> int:
+        if not 1 <= number <= _MOST_REPLICAS:
+            self.fault(option, f"{number} is no number from 1 to {_MOST_REPLICAS}", "2")
+        return number
 
     def namespace(self, option: str, text: str) -> str:
         if text and not _DNS_LABEL.fullmatch(text):

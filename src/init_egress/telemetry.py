@@ -1,4 +1,4 @@
-"""What the admission webhook tells about itself: log lines as JSON, and Prometheus metrics.
+"""What the admission webhook tells about itself: log lines as JSON, metrics and health.
 
 Both stand on the way of every review, so both are kept cheap: a line is one encoding and one
 write, a count is one addition. prometheus_client is asked only when someone reads the metrics.
@@ -7,13 +7,16 @@ write, a count is one addition. prometheus_client is asked only when someone rea
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 import traceback
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
+from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -23,10 +26,16 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     InfoMetricFamily,
 )
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from init_egress.review import VERDICTS
+
+LIVE = "/livez"
+READY = "/readyz"
+METRICS = "/metrics"
+TEXT = "text/plain; charset=utf-8"
 
 PREFIX = "istio_init_egress_"
 LATENCY_BOUNDS = (
@@ -38,7 +47,22 @@ LATENCY_BOUNDS = (
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
-def log(level: str, message: str, fields: Mapping[str, object] | None = None) -> None:
+def now() -> datetime:
+    """The time for a line."""
+    return datetime.now(timezone.utc)
+
+
+def write(line: object) -> None:
+    """Write one line of JSON to standard error; if nobody takes it, it is lost."""
+    stream = sys.stderr.buffer
+    try:
+        stream.write(_encoder.encode(line) + b"\n")
+        stream.flush()
+    except OSError:
+        pass
+
+
+def log(level: str, message: str, **fields: object) -> None:
     """Write one line of JSON to standard error.
 
     Args:
@@ -46,16 +70,17 @@ def log(level: str, message: str, fields: Mapping[str, object] | None = None) ->
         message: what happened, the same words each time.
         fields: what it happened to.
     """
-    line = {"time": datetime.now(timezone.utc), "level": level, "message": message}
-    stream = sys.stderr.buffer
-    stream.write(_encoder.encode({**line, **fields} if fields else line) + b"\n")
-    stream.flush()
+    write({"time": now(), "level": level, "message": message, **fields})
 
 
-def log_exception(message: str, error: BaseException, fields: Mapping[str, object]) -> None:
+def log_exception(message: str, error: BaseException, **fields: object) -> None:
     """Write one line of JSON about an exception, with its traceback."""
-    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    log("error", message, {**fields, "error": str(error), "traceback": trace})
+    log("error", message, **fields, error=str(error), traceback=traceback_of(error))
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback as Python prints it."""
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
 
 
 class LogHandler(logging.Handler):
@@ -64,10 +89,10 @@ class LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record; a failure to do so is logging's to report."""
         try:
-            fields: dict[str, object] = {"logger": record.name}
+            fields = {"logger": record.name}
             if record.exc_info and record.exc_info[1]:
-                fields["traceback"] = "".join(traceback.format_exception(*record.exc_info))
-            log(record.levelname.lower(), record.getMessage(), fields)
+                fields["traceback"] = traceback_of(record.exc_info[1])
+            log(record.levelname.lower(), record.getMessage(), **fields)
         except Exception:
             self.handleError(record)
 
@@ -142,3 +167,73 @@ class Metrics(Collector):
             buckets=list(zip(bounds, accumulate(self._buckets), strict=True)),
             sum_value=self._seconds,
         )
+
+
+Health = Callable[[str], tuple[int, str]]
+"""The status and the text for LIVE and READY."""
+
+
+class PlainServer(ThreadingHTTPServer):
+    """Metrics and health, in a thread of its own; it ends with the process."""
+
+    daemon_threads = True
+
+    def __init__(
+        self, address: tuple[str, int], registry: CollectorRegistry, health: Health
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.registry = registry
+        self.health = health
+        super().__init__(address, _PlainHandler)
+
+    def server_bind(self) -> None:
+        """Bind for IPv4 as well, where the address is IPv6's for any."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no error of ours; nor does anything else end the server."""
+        error = sys.exc_info()[1]
+        if error and not isinstance(error, OSError):
+            log_exception("request failed", error)
+
+
+class _PlainHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 120
+
+    def do_GET(self) -> None:
+        plain = self.server
+        assert isinstance(plain, PlainServer)  # noqa: S101 - it makes its own handlers
+        path = self.path.partition("?")[0]
+        if path == METRICS:
+            encode, kind = choose_encoder(self.headers.get("accept", ""))
+            self._send(200, kind, encode(plain.registry))
+        elif path in (LIVE, READY):
+            status, text = plain.health(path)
+            self._send(status, TEXT, text.encode())
+        else:
+            text = f"here are only {METRICS}, {LIVE} and {READY}\n"
+            self._send(404, TEXT, text.encode())
+
+    do_HEAD = do_GET  # noqa: N815 - the names are http.server's
+
+    def _refuse(self) -> None:
+        self.close_connection = True
+        self._send(405, TEXT, b"only GET is answered here\n")
+
+    do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _refuse  # noqa: N815
+
+    def _send(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        if status == 405:
+            self.send_header("allow", "GET")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's
+        """Probes and scrapes are no news."""

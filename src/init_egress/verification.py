@@ -10,16 +10,15 @@ says what the second must be.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from init_egress import manifests
 from init_egress.cluster import Cluster, Refused
 from init_egress.manifests import Form, Manifest, Owner
 from init_egress.mesh import Mesh
+from init_egress.patience import until
 from init_egress.pod import Namespace, Pod
 from init_egress.rule import (
     SKIP_LABEL,
@@ -170,16 +169,7 @@ def prove(
         effect = Effect.ARRIVES if arrives else Effect.MISSING
         return Verification(effect, namespace.name, took, decision.verdict)
 
-    return _until(lambda found: found.effect is Effect.ARRIVES, patience)(attempt)
-
-
-def _until(satisfied: Callable[[Verification], bool], patience: float) -> Retrying:
-    return Retrying(
-        retry=retry_if_result(lambda found: not satisfied(found)),
-        stop=stop_after_delay(patience),
-        wait=wait_fixed(0.5),
-        retry_error_callback=lambda state: state.outcome and state.outcome.result(),
-    )
+    return until(attempt, lambda found: found.effect is Effect.ARRIVES, patience)
 
 
 def _holds(pod: Manifest, operation: PatchOperation) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,10 @@ from charm import IstioInitEgressCharm
 from init_egress.cluster import Cluster
 from init_egress.manifests import Form, Owner
 from tests.functional.cases import CASES
-from tests.functional.installation import Installation
+from tests.functional.installation import IMAGE, Installation
 from tests.functional.unit import APPLICATION, MODEL, Unit
 from tests.testbed.control_plane import ControlPlane
+from tests.testbed.workloads import Workloads
 
 
 @pytest.fixture
@@ -35,9 +37,13 @@ def _unit(kubeconfig: Path, client: Client, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(scope="module")
 def installation(cluster: ControlPlane, client: Client) -> Iterator[Installation]:
+    """What the charm applies, on a cluster with a node that runs the webhook's workload."""
     installed = Installation(cluster, client)
-    yield installed
-    installed.remove()
+    with contextlib.ExitStack() as stack:
+        if cluster.network.address:
+            stack.enter_context(Workloads(cluster, {IMAGE: ["python3"]}))
+        yield installed
+        installed.remove()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

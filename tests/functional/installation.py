@@ -12,6 +12,7 @@ from init_egress.cluster import Cluster
 from init_egress.manifests import Form, Owner
 from init_egress.pod import Namespace
 from init_egress.settings import Config, Settings
+from init_egress.workload import Image, Sources
 from tests.testbed.control_plane import ControlPlane, Manifest
 from tests.testbed.istio import NAMESPACE
 from tests.testbed.process import wait_until
@@ -20,7 +21,10 @@ _BACKEND = {
     Form.NATIVE: {"backend": "native"},
     Form.CLUSTER_POLICY: {"backend": "kyverno", "kyverno-policy-kind": "ClusterPolicy"},
     Form.MUTATING_POLICY: {"backend": "kyverno", "kyverno-policy-kind": "MutatingPolicy"},
+    Form.WEBHOOK: {"backend": "webhook", "webhook-replicas": "1"},
 }
+IMAGE = "example.com/istio-init-egress-webhook:1"
+_MODEL = "cases"
 
 # Of all of a session, so that no two share a namespace or a policy's name.
 _numbers = itertools.count(1)
@@ -38,13 +42,14 @@ class Installation:
     def use(self, form: Form, config: Mapping[str, str]) -> Settings:
         """Bring a configuration into force, and wait until the one before it is out of force."""
         options = {**config, **_BACKEND[form]}
-        settings = Config(**{key.replace("-", "_"): v for key, v in options.items()}).settings()
+        settings = Config.from_options(options).settings()
         if self._current and self._current[:2] == (form, settings):
             return settings
         self.remove()
-        owner = Owner(f"cases-{next(_numbers)}", "test")
+        owner = Owner(f"cases-{next(_numbers)}", _MODEL)
         self._current = (form, settings, owner)
-        reconciler.reconcile(self._cluster, settings, owner, NAMESPACE)
+        self._plane.create_namespace(_MODEL)
+        reconciler.reconcile(self._cluster, settings, owner, NAMESPACE, Sources(Image(IMAGE)))
         wait_until(lambda: self._acts(form, settings, owner), f"{form.value} is in force")
         return settings
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator
-
 import pytest
 import yaml
 from lightkube import Client
@@ -13,7 +9,7 @@ from lightkube.core.exceptions import ApiError
 from ops import testing
 
 from init_egress.cluster import FIELD_MANAGER, NATIVE_BINDING, NATIVE_POLICY, POD
-from init_egress.rule import EXCLUDE_RANGES
+from tests.functional.load import A_POD, creating_pods
 from tests.functional.unit import GATEWAY_INFO, Unit, objects
 from tests.testbed.control_plane import STRANGER, ControlPlane
 from tests.testbed.fixtures import MakeNamespace
@@ -102,11 +98,11 @@ def test_the_option_overrides_the_relation(unit: Unit) -> None:
     assert "no istiod found in namespace elsewhere" in status.message
 
 
-def test_the_webhook_backend_is_refused_with_a_way_out(unit: Unit) -> None:
+def test_the_webhook_without_its_image_names_the_command_that_brings_it(unit: Unit) -> None:
     status = unit.configured(backend="webhook")
 
     assert status.name == "blocked"
-    assert "juju config istio-init-egress backend=auto" in status.message
+    assert "juju attach-resource istio-init-egress webhook-image=" in status.message
 
 
 def test_without_rights_the_status_names_the_command_and_heals_later(
@@ -354,7 +350,12 @@ def test_kyverno_says_of_itself_that_its_policy_ends(
 
 
 def test_no_pod_is_created_without_the_remedy_while_the_backend_changes(
-    unit: Unit, istiod: Istiod, kyverno: Kyverno, team: str, client: Client
+    unit: Unit,
+    istiod: Istiod,
+    kyverno: Kyverno,
+    team: str,
+    client: Client,
+    cluster: ControlPlane,
 ) -> None:
     native, cluster_policy, mutating_policy = (
         {"backend": "native"},
@@ -366,7 +367,7 @@ def test_no_pod_is_created_without_the_remedy_while_the_backend_changes(
         cluster_policy, mutating_policy, native, mutating_policy, cluster_policy, native
     )  # fmt: skip
 
-    with _creating_pods(client, team) as created:
+    with creating_pods(cluster, team) as created:
         for options in every_direction:
             status = unit.configured(**options)
             assert status.name == "active", status.message
@@ -381,11 +382,15 @@ def test_no_pod_is_created_without_the_remedy_while_the_backend_changes(
 
 
 def test_a_change_of_ranges_never_leaves_a_pod_without(
-    unit: Unit, istiod: Istiod, team: str, client: Client
+    unit: Unit,
+    istiod: Istiod,
+    team: str,
+    client: Client,
+    cluster: ControlPlane,
 ) -> None:
     unit.configured(exclude_outbound_ip_ranges="10.0.0.0/8")
 
-    with _creating_pods(client, team) as created:
+    with creating_pods(cluster, team) as created:
         for ranges in ("10.0.0.0/8,fd00::/8", "192.168.0.0/16", "10.0.0.0/8"):
             assert "verified in" in unit.configured(exclude_outbound_ip_ranges=ranges).message
 
@@ -394,45 +399,9 @@ def test_a_change_of_ranges_never_leaves_a_pod_without(
     assert set(created) <= known
 
 
-@contextlib.contextmanager
-def _creating_pods(client: Client, namespace: str) -> Iterator[list[str | None]]:
-    """Create Pods without pause; gives the value of each one's annotation."""
-    created: list[str | None] = []
-    done = threading.Event()
-
-    def create() -> None:
-        while not done.is_set():
-            try:
-                pod = client.create(POD.from_dict(_pod()), namespace=namespace, dry_run=True)
-                created.append(pod["metadata"]["annotations"].get(EXCLUDE_RANGES))
-            except ApiError as error:
-                created.append(f"denied: {error}")
-
-    creating = threading.Thread(target=create)
-    creating.start()
-    try:
-        yield created
-    finally:
-        done.set()
-        creating.join(timeout=30)
-        assert not creating.is_alive()
-
-
-def _pod() -> dict[str, object]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"generateName": "created-"},
-        "spec": {
-            "initContainers": [{"name": "fetch", "image": "example.com/fetch:1"}],
-            "containers": [{"name": "app", "image": "example.com/app:1"}],
-        },
-    }
-
-
 def _is_refused(client: Client, namespace: str) -> bool:
     try:
-        client.create(POD.from_dict(_pod()), namespace=namespace, dry_run=True)
+        client.create(POD.from_dict(A_POD), namespace=namespace, dry_run=True)
     except ApiError:
         return True
     return False

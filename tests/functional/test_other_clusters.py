@@ -66,7 +66,7 @@ def test_before_kubernetes_1_36_auto_takes_kyverno_as_soon_as_it_is_there(
         kyverno = unit.configured(backend="kyverno")
 
         assert alone.name == native.name == kyverno.name == "blocked"
-        assert "serves neither MutatingAdmissionPolicy" in alone.message
+        assert "juju attach-resource istio-init-egress webhook-image=" in alone.message
         assert "serves no MutatingAdmissionPolicy (Kubernetes 1.36 or later)" in native.message
         assert "juju config istio-init-egress backend=auto" in native.message
         assert "install Kyverno" in kyverno.message

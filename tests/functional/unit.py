@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from httpx2 import HTTPStatusError
 from lightkube import Client
-from lightkube.generic_resource import GenericGlobalResource
+from lightkube.core.client import LabelValue
+from lightkube.generic_resource import GenericGlobalResource, GenericNamespacedResource
 from ops import testing
 
 from charm import IstioInitEgressCharm
-from init_egress.cluster import OURS
+from init_egress.cluster import OURS, Kind
 from init_egress.manifests import APPLICATION_LABEL
 
+# Juju gives a path where nothing is, until somebody attaches the resource.
+NO_IMAGE = testing.Resource(name="webhook-image", path="/nowhere")
+Stored = GenericGlobalResource | GenericNamespacedResource
 APPLICATION = "istio-init-egress"
 MODEL = "kubeflow"
 GATEWAY_INFO = testing.Relation(
@@ -45,6 +51,7 @@ class Unit:
             planned_units=1,
             model=testing.Model(name=MODEL, type="kubernetes"),
             relations={GATEWAY_INFO},
+            resources={NO_IMAGE},
         )
     )
 
@@ -70,11 +77,23 @@ class Unit:
         return Status(self.state.unit_status.name, self.state.unit_status.message)
 
 
-def objects(client: Client, *kinds: type[GenericGlobalResource]) -> list[str]:
+def objects(client: Client, *kinds: Kind) -> list[str]:
     """The charm's objects on the cluster, as `Kind name`."""
     return sorted(
         f"{kind.__name__} {item.metadata.name}"
         for kind in kinds or OURS
-        for item in client.list(kind, labels={APPLICATION_LABEL: APPLICATION})
+        for item in _list(client, kind)
         if item.metadata
     )
+
+
+def _list(client: Client, kind: Kind) -> Iterable[Stored]:
+    labels: dict[str, LabelValue] = {APPLICATION_LABEL: APPLICATION}
+    try:
+        if issubclass(kind, GenericNamespacedResource):
+            return list(client.list(kind, labels=labels, namespace=MODEL))
+        return list(client.list(kind, labels=labels))
+    except HTTPStatusError as error:
+        if error.response.status_code == 404:
+            return []  # a kind that isn't served
+        raise

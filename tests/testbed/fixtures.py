@@ -11,6 +11,7 @@
 | `meshes`             | `meshes.use(Mesh(cni=False))` runs an istiod that is configured so     |
 | `istiod`             | an istiod with Istio's CNI plugin and without native sidecars          |
 | `kyverno`            | both of Kyverno's controllers                                          |
+| `workloads`          | a node: `workloads.entry_points["example.com/app:1"] = ["python3"]`    |
 
 What the collected tests need is built before the first of them runs. Name the fixtures in the
 test's arguments or in `usefixtures`, not in `request.getfixturevalue`: once the process is in its
@@ -32,6 +33,7 @@ from tests.testbed.control_plane import ControlPlane, control_plane, controller_
 from tests.testbed.istio import Istiod, Mesh, Meshes
 from tests.testbed.kyverno import Kyverno
 from tests.testbed.network import Network, enter_private_network
+from tests.testbed.workloads import Workloads
 
 MakeNamespace = Callable[..., str]
 
@@ -109,6 +111,15 @@ def kyverno(cluster: ControlPlane) -> Iterator[Kyverno]:
     """Kyverno, which stays until the session ends."""
     with kyverno_component.kyverno(cluster) as running:
         yield running
+
+
+@pytest.fixture
+def workloads(cluster: ControlPlane) -> Iterator[Workloads]:
+    """A stand-in for a node, which runs Pods of the images whose entry points it is told."""
+    if cluster.network.address is None:
+        pytest.skip("no private network can be made here, and without one Pods have no addresses")
+    with Workloads(cluster) as node:
+        yield node
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def test_the_options_are_those_of_the_code() -> None:
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_an_options_default_is_that_of_the_code(name: str) -> None:
-    assert OPTIONS[name]["type"] == "string"
+    assert OPTIONS[name]["type"] == {str: "string", int: "int"}[type(DEFAULTS[name])]
     assert OPTIONS[name]["default"] == DEFAULTS[name]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from datetime import datetime, timezone
 from itertools import combinations
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
 from init_egress import manifests, rule, selector
+from init_egress.certificates import Lifetimes, Trust, signed
 from init_egress.manifests import (
     APPLICATION_LABEL,
     MODEL_LABEL,
@@ -24,16 +26,25 @@ from init_egress.manifests import (
     Manifest,
     Owner,
     probe_pod,
-    render,
     to_yaml,
 )
 from init_egress.rule import EXCLUDE_RANGES, Existing, Policy, Remedy
 from init_egress.settings import Config, FailurePolicy, Settings
+from init_egress.workload import Image, Workload, fill
 
 OWNER = Owner("istio-init-egress", "kubeflow")
+AUTHORITY, IDENTITY = signed(
+    None, None, frozenset({"a.svc"}), datetime.now(timezone.utc), Lifetimes()
+)
+POLICIES = ("MutatingAdmissionPolicy", "ClusterPolicy", "MutatingPolicy")
+WEBHOOK_CONFIGURATION = "MutatingWebhookConfiguration"
 LONG = Owner("a" * 63, "m" * 63)
 
 FORMS = pytest.mark.parametrize("form", list(Form), ids=lambda f: f.value)
+# The webhook carries the rule itself; the others are the rule, in another language.
+POLICY_FORMS = pytest.mark.parametrize(
+    "form", [f for f in Form if f is not Form.WEBHOOK], ids=lambda f: f.value
+)
 REMEDIES = pytest.mark.parametrize("remedy", list(Remedy), ids=lambda r: r.value)
 EXISTING = pytest.mark.parametrize("existing", list(Existing), ids=lambda e: e.value)
 
@@ -42,9 +53,23 @@ def with_policy(**fields: Any) -> Settings:
     return Settings(policy=Policy(**fields))
 
 
+def render(
+    form: Form, a_settings: Settings, owner: Owner, *, everywhere: bool = False
+) -> list[Manifest]:
+    """What is rendered, the webhook's with a certificate that the charm signed itself."""
+    filled = _workload(a_settings, owner) if form is Form.WEBHOOK else None
+    return manifests.render(form, a_settings, owner, everywhere=everywhere, workload=filled)
+
+
+def _workload(a_settings: Settings, owner: Owner) -> Workload:
+    image = Image("registry.example.com/webhook:1", "user", "password")
+    return fill(a_settings, owner, image, AUTHORITY, Trust(IDENTITY))
+
+
 def policy_of(form: Form, a_settings: Settings | None = None) -> dict[str, Any]:
-    """The policy among the objects, typed loosely for a test's convenience."""
-    return render(form, a_settings or Settings(), OWNER)[0]
+    """The object that decides which Pods are asked about, typed loosely for convenience."""
+    objects = render(form, a_settings or Settings(), OWNER)
+    return next(o for o in objects if at(o, "namespaceSelector") or o["kind"] in POLICIES)
 
 
 def metadata(manifest: Manifest) -> dict[str, Any]:
@@ -90,7 +115,8 @@ def test_whatever_is_configured_makes_objects_of_ours(
         labels = metadata(manifest)["labels"]
         assert labels[APPLICATION_LABEL] == "istio-init-egress"
         assert labels[MODEL_LABEL] == "kubeflow"
-        assert "namespace" not in metadata(manifest)
+        of_a_namespace = form is Form.WEBHOOK and manifest["kind"] != WEBHOOK_CONFIGURATION
+        assert metadata(manifest).get("namespace") == ("kubeflow" if of_a_namespace else None)
 
 
 @FORMS
@@ -138,7 +164,8 @@ def test_the_same_settings_make_the_same_objects(
 def test_only_creations_of_pods_are_asked_for(form: Form) -> None:
     objects = render(form, Settings(), OWNER, everywhere=True)
     assert at(objects, "operations") == [["CREATE"]]
-    resources = at(objects, "resources")
+    # A container's resources are none of what is asked for.
+    resources = [r for r in at(objects, "resources") if "limits" not in r]
     assert at(resources, "kinds") == [["v1/Pod"]] or resources == [["pods"]]
 
 
@@ -168,7 +195,7 @@ def test_system_namespaces_and_opted_out_namespaces_are_not_asked_about(form: Fo
     ]
 
 
-@FORMS
+@POLICY_FORMS
 @REMEDIES
 def test_everything_that_the_rule_depends_on_is_asked_for(form: Form, remedy: Remedy) -> None:
     a_settings = with_policy(remedy=remedy, ignored=("my-chown",), pods=selector.parse("canary"))
@@ -188,7 +215,7 @@ def test_everything_that_the_rule_depends_on_is_asked_for(form: Form, remedy: Re
         assert name in text
 
 
-@FORMS
+@POLICY_FORMS
 @pytest.mark.parametrize(
     ("remedy", "written"),
     [
@@ -209,7 +236,7 @@ def test_a_remedy_writes_only_its_own_fields(form: Form, remedy: Remedy, written
     assert ("/spec/" in text) == (remedy is not Remedy.EXCLUDE_IP_RANGES)
 
 
-@FORMS
+@POLICY_FORMS
 @pytest.mark.parametrize(
     ("ranges", "ports", "named", "unnamed"),
     [
@@ -628,7 +655,7 @@ def test_a_name_that_yaml_would_read_as_something_else_stays_text(
     assert all(isinstance(key, str) for key in _keys(objects))
     for manifest in objects:
         assert metadata(manifest)["labels"] == {APPLICATION_LABEL: name, MODEL_LABEL: name}
-    chosen = at(objects[0], "namespaceSelector")[0]["matchExpressions"][-1]
+    chosen = at(objects, "namespaceSelector")[0]["matchExpressions"][-1]
     assert chosen == {"key": name, "operator": "In", "values": [name]}
     assert list(yaml.safe_load_all(to_yaml(objects))) == objects
 

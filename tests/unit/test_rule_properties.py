@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import jsonpatch
+import msgspec
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
@@ -55,7 +56,7 @@ def asked(raw: Json, policy: Policy, namespace: Namespace = TEAM) -> Decision:
 
 def applied(raw: Json, decision: Decision) -> Json:
     """The Pod after the decision's patch, by an independent implementation of RFC 6902."""
-    operations = json.dumps([asdict(operation) for operation in decision.patch])
+    operations = json.dumps([msgspec.structs.asdict(operation) for operation in decision.patch])
     return jsonpatch.JsonPatch.from_string(operations).apply(raw)
 
 

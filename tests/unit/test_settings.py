@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
@@ -26,7 +25,7 @@ from init_egress.settings import (
 def problems(**options: str) -> tuple[Problem, ...]:
     """What is wrong with these options, the others at their defaults."""
     with pytest.raises(ConfigError) as caught:
-        Config(**options).settings()
+        Config.from_options({k.replace("_", "-"): v for k, v in options.items()}).settings()
     return caught.value.problems
 
 
@@ -297,7 +296,7 @@ CHOICES = {
     ("option", "value"), [(option, value) for option, known in CHOICES.items() for value in known]
 )
 def test_a_known_choice_is_accepted(option: str, value: str) -> None:
-    found = Config(**{option: value}).settings()
+    found = Config.from_options({option.replace("_", "-"): value}).settings()
     chosen = {
         "backend": found.backend,
         "remedy": found.policy.remedy,
@@ -388,6 +387,7 @@ WRONG = {
     "pod_selector": "c d",
     "mesh_namespace": "E",
     "failure_policy": "maybe",
+    "webhook_replicas": "10",
 }
 
 
@@ -411,7 +411,7 @@ def test_all_faults_of_one_option_are_reported_at_once() -> None:
 @pytest.mark.parametrize("option", WRONG)
 def test_the_message_names_the_option_the_element_and_a_correct_example(option: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Config(**{option: WRONG[option]}).settings()
+        Config.from_options({option.replace("_", "-"): WRONG[option]}).settings()
     message, name = str(caught.value), option.replace("_", "-")
     assert message.startswith(f"{name}: ")
     assert WRONG[option].partition("/")[0] in message
@@ -422,7 +422,7 @@ def test_the_message_names_the_option_the_element_and_a_correct_example(option: 
 @pytest.mark.parametrize("option", WRONG)
 def test_the_example_is_valid(option: str) -> None:
     text = problem(**{option: WRONG[option]}).example.strip("'")
-    assert replace(Config(), **{option: text}).settings()
+    assert Config.from_options({option.replace("_", "-"): text}).settings()
 
 
 def test_an_example_stands_once_however_many_faults_its_option_has() -> None:
@@ -430,3 +430,23 @@ def test_an_example_stands_once_however_many_faults_its_option_has() -> None:
         Config(exclude_outbound_ip_ranges="*,1.2.3.4", exclude_outbound_ports="x").settings()
     assert str(caught.value).count("for example exclude-outbound-ip-ranges=") == 1
     assert str(caught.value).count("for example exclude-outbound-ports=") == 1
+
+
+def test_an_unknown_option_is_named_with_those_that_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"colour: no such option; there are backend, remedy"):
+        Config.from_options({"colour": "blue"})
+
+
+def test_a_number_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"webhook-replicas: 'two' is no number"):
+        Config.from_options({"webhook-replicas": "two"})
+
+
+def test_the_rule_options_read_again_are_the_same_policy() -> None:
+    found = Config(
+        exclude_outbound_ports="443",
+        pod_selector="a=b,!c,d in (e,f)",
+        remedy="proxy-group",
+        existing_annotation="keep",
+    ).settings()
+    assert Config.from_options(found.options()).settings().policy == found.policy

@@ -1,0 +1,54 @@
+"""The measurements measure what they say; how fast anything is, no test asserts."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+
+import jsonpatch
+import pytest
+
+from benchmarks import server as benchmark
+from benchmarks import servers
+from benchmarks.reviews import pod, review
+from init_egress import rule
+
+TOOLS = {"wrk": "Debian's package wrk", "taskset": "Debian's package util-linux"}
+pytestmark = pytest.mark.skipif(
+    not all(shutil.which(tool) for tool in TOOLS),
+    reason=f"needs {' and '.join(TOOLS.values())}",
+)
+
+
+@pytest.mark.parametrize("size", benchmark.SIZES)
+def test_the_pod_has_its_size(size: int) -> None:
+    assert len(json.dumps(pod(size), separators=(",", ":"))) == size
+
+
+def test_the_webhook_remedies_the_pod_and_the_empty_handler_does_not(tmp_path: Path) -> None:
+    servers.write_certificate(tmp_path)
+    with servers.webhook(tmp_path, ["10.0.0.0/8"]) as webhook, servers.empty(tmp_path) as empty:
+        remedied = json.loads(webhook.answer(review(8_000)))["response"]
+        nothing = json.loads(empty.answer(review(8_000)))["response"]
+    patch = json.loads(base64.b64decode(remedied["patch"]))
+    annotations = jsonpatch.apply_patch(pod(8_000), patch)["metadata"]["annotations"]
+    assert annotations[rule.EXCLUDE_RANGES] == "10.0.0.0/8"
+    assert (nothing["uid"], nothing["allowed"]) == (remedied["uid"], True)
+    assert "patch" not in nothing
+
+
+def test_a_quick_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert benchmark.main(["--quick", "--output", str(tmp_path)]) == 0
+    text = (tmp_path / "server.md").read_text()
+    assert text in capsys.readouterr().out
+    assert "| 2 kB, 1, webhook |" in text
+    assert "| 2 kB, 1, empty handler |" in text
+    assert "| 1 range, webhook |" in text
+
+
+def test_a_missing_tool_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda tool: None if tool == "wrk" else tool)
+    with pytest.raises(benchmark.CannotMeasure, match="wrk is missing: install Debian's"):
+        benchmark.check_tools(reference=False)
