@@ -6,7 +6,7 @@ export PYTHONPATH := src:.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-emit-index-url --no-header
 
-.PHONY: help demo test check lint types format unit cases testbed build requirements clean
+.PHONY: help demo test check lint types format unit cases testbed build bench requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,11 +42,17 @@ testbed: $(VENV)/ready ## open a shell beside a cluster with Istio and Kyverno
 build: $(VENV)/ready ## build the testbed's servers
 	$(BIN)/python -m tests.testbed build
 
+bench: $(VENV)/ready ## measure the webhook and the backends; the figures go to benchmarks/results
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/requirements.txt
+	$(BIN)/python -m benchmarks.server
+	$(BIN)/python -m benchmarks.admission
+
 requirements: $(VENV)/ready ## pin anew what ships and what the tests need
 	$(BIN)/pip install --quiet uv
 	$(COMPILE) requirements.in -o requirements.txt
 	$(COMPILE) -c requirements.txt requirements-webhook.in -o requirements-webhook.txt
 	$(COMPILE) tests/requirements.in -o tests/requirements.txt
+	$(COMPILE) -c requirements-webhook.txt benchmarks/requirements.in -o benchmarks/requirements.txt
 
 clean: ## remove what make made here (the testbed's cache stays)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

@@ -26,7 +26,6 @@ from init_egress.settings import FailurePolicy, Settings
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 APPLICATION_LABEL = "istio-init-egress/application"
 MODEL_LABEL = "istio-init-egress/model"
-PROBE_LABEL = "istio-init-egress/probe"
 PROBE_CONTAINER = "istio-init-egress-probe"
 
 # Kyverno takes no policy name of over 63 characters; a binding's name is the policy's and more.
@@ -177,7 +176,6 @@ def render(
         "name": owner.name,
         "labels": owner.labels,
         "probe": owner.probe(form),
-        "probe_label": PROBE_LABEL,
         "failure_policy": _FAILURE[settings.failure_policy],
         "namespace_expressions": _namespace_expressions(policy),
         "pod_expressions": policy.pods.expressions(),
@@ -216,7 +214,7 @@ def labelled(pod: Manifest, label: str) -> Manifest:
     metadata = pod["metadata"]
     if not isinstance(metadata, dict):
         raise TypeError("a Pod without metadata")
-    labels = {**(metadata.get("labels") or {}), PROBE_LABEL: label}
+    labels = {**(metadata.get("labels") or {}), rule.PROBE_LABEL: label}
     return {**pod, "metadata": {**metadata, "labels": labels}}
 
 

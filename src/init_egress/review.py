@@ -26,7 +26,6 @@ from init_egress.rule import Decision, PatchOperation, Policy, Remedy, Verdict
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
-PROBE_LABEL = "istio-init-egress/probe"
 
 # What is said of a review beside the rule's verdicts.
 NOT_A_POD = "not-a-pod"
@@ -221,9 +220,11 @@ def answer(body: bytes, context: Context) -> Answer:
     if pod is None:
         warning = f"the Pod was let through as it is, it can't be read: {problem}"
         return _answer(request, UNREADABLE, problem, warnings=(_warning(warning),))
-    wanted = pod.labels.get(PROBE_LABEL)
+    wanted = pod.labels.get(rule.PROBE_LABEL)
     if wanted is not None and wanted != context.probe:
-        return _answer(request, ANOTHERS_PROBE, f"{PROBE_LABEL}={wanted} asks another backend")
+        return _answer(
+            request, ANOTHERS_PROBE, f"{rule.PROBE_LABEL}={wanted} asks another backend"
+        )
     try:
         decision = rule.decide(pod, Namespace(request.namespace), context.policy)
         return _answer(

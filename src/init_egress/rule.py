@@ -22,6 +22,8 @@ from init_egress.pod import Container, Namespace, Pod
 from init_egress.selector import EVERYTHING, Selector
 
 SKIP_LABEL = "istio-init-egress/skip"
+PROBE_LABEL = "istio-init-egress/probe"
+"""On a dry-run Pod: the one form of one application that may act on it."""
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "local-path-storage")
 ISTIO_INIT = "istio-init"
 ISTIO_PROXY = "istio-proxy"

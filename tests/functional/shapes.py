@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import jsonpatch
 import msgspec
 
-from init_egress import manifests
+from init_egress import rule
 from init_egress.rule import PatchOperation
 from tests.testbed.control_plane import Manifest
 
@@ -30,7 +30,5 @@ def shape(pod: Manifest) -> dict[str, object]:
         container["env"] = [
             e for e in container.get("env", []) if e["name"] != "ISTIO_METAJSON_LABELS"
         ]
-    labels = {
-        k: v for k, v in (metadata.get("labels") or {}).items() if k != manifests.PROBE_LABEL
-    }
+    labels = {k: v for k, v in (metadata.get("labels") or {}).items() if k != rule.PROBE_LABEL}
     return {"labels": labels, "annotations": metadata.get("annotations"), "spec": spec}

@@ -21,14 +21,13 @@ from init_egress.manifests import (
     APPLICATION_LABEL,
     MODEL_LABEL,
     PROBE_CONTAINER,
-    PROBE_LABEL,
     Form,
     Manifest,
     Owner,
     probe_pod,
     to_yaml,
 )
-from init_egress.rule import EXCLUDE_RANGES, Existing, Policy, Remedy
+from init_egress.rule import EXCLUDE_RANGES, PROBE_LABEL, Existing, Policy, Remedy
 from init_egress.settings import Config, FailurePolicy, Settings
 from init_egress.workload import Image, Workload, fill
 

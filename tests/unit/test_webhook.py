@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import init_egress
-from init_egress import manifests, review, rule
+from init_egress import review, rule
 from init_egress.pod import Namespace, Pod
 from init_egress.review import Context, NotAReview, answer
 from init_egress.rule import Decision, PatchOperation, Policy, Remedy, Verdict, decide
@@ -215,13 +215,9 @@ def test_a_probe_is_answered_by_the_one_it_asks(
     label: str | None, probe: str, verdict: str
 ) -> None:
     raw = pod()
-    raw["metadata"]["labels"] = {review.PROBE_LABEL: label} if label else None
+    raw["metadata"]["labels"] = {rule.PROBE_LABEL: label} if label else None
     told = response(encoded(asked(raw)), Context(Policy(), probe))
     assert told["auditAnnotations"]["verdict"] == verdict
-
-
-def test_the_probe_label_is_that_of_the_other_backends() -> None:
-    assert review.PROBE_LABEL == manifests.PROBE_LABEL
 
 
 def test_a_bug_in_the_decision_denies_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""Measurements: how fast the webhook answers, and what it costs."""
