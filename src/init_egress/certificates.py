@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from cryptography.x509 import load_pem_x509_certificate
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,15 @@ def pkcs8(key: str) -> str:
     """
     loaded = load_pem_private_key(key.encode(), password=None)
     return loaded.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def check(certificate: str) -> None:
+    """Make sure that it is a certificate.
+
+    Raises:
+        ValueError: it is none.
+    """
+    load_pem_x509_certificate(certificate.encode())
 
 
 def _new_authority(lifetime: timedelta) -> Authority:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,6 +18,8 @@ from init_egress.certificates import Authority, Identity, Lifetimes, Trust
 from init_egress.cluster import DEPLOYMENT, SECRET, Cluster
 from init_egress.manifests import Form, Manifest, Owner
 from init_egress.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 LIFETIMES = Lifetimes()
 _CERTIFICATE = "istio-init-egress/certificate"
@@ -248,25 +251,30 @@ def without_secrets(manifest: Manifest) -> Manifest:
 
 
 def _stored(cluster: Cluster, owner: Owner) -> tuple[Authority | None, Trust | None]:
-    """What the Secrets hold; one that somebody spoilt is as good as none."""
-    authority = _decoded(cluster.get(SECRET, f"{owner.workload_name}-authority", owner.model))
-    served = _decoded(cluster.get(SECRET, f"{owner.workload_name}-certificate", owner.model))
+    """What the Secrets hold; what somebody spoilt is as good as none."""
+    authority = cluster.get(SECRET, f"{owner.workload_name}-authority", owner.model)
+    served = cluster.get(SECRET, f"{owner.workload_name}-certificate", owner.model)
     try:
-        return _read_authority(authority), _read_trust(served)
-    except (KeyError, ValueError):
+        return _read_authority(_decoded(authority)), _read_trust(_decoded(served))
+    except (KeyError, ValueError) as error:
+        logger.warning("the webhook's certificates are made anew: %s", error)
         return None, None
 
 
 def _read_authority(data: Mapping[str, str]) -> Authority | None:
     if not data.get("tls.crt"):
         return None
-    return Authority(data["tls.crt"], certificates.pkcs8(data["tls.key"]))
+    certificate, key = data["tls.crt"], certificates.pkcs8(data["tls.key"])
+    certificates.check(certificate)
+    return Authority(certificate, key)
 
 
 def _read_trust(data: Mapping[str, str]) -> Trust | None:
     if not data.get("tls.crt"):
         return None
     identity = Identity(data["tls.crt"], certificates.pkcs8(data["tls.key"]), data["ca.crt"])
+    for certificate in (identity.certificate, identity.authority):
+        certificates.check(certificate)
     return Trust(identity, data.get("previous-ca.crt", ""))
 
 

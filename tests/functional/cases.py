@@ -92,16 +92,21 @@ def _case(document: Manifest) -> Case:
         mesh=Mesh(
             cni=mesh.get("cni", True),
             native_sidecars=mesh.get("native-sidecars", False),
-            values={key: str(value) for key, value in (mesh.get("values") or {}).items()},
+            values={key: _text(value) for key, value in (mesh.get("values") or {}).items()},
         ),
         namespace=namespace.get("name"),
         labels=namespace.get("labels") or {},
         annotations=namespace.get("annotations") or {},
-        config={key: str(value) for key, value in (document.get("config") or {}).items()},
+        config={key: _text(value) for key, value in (document.get("config") or {}).items()},
         pod={"apiVersion": "v1", "kind": "Pod", **document["pod"]},
         late=tuple(document.get("late") or ()),
         expect=_expectation(document["expect"]),
     )
+
+
+def _text(value: object) -> str:
+    """A value as it is typed on a command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _expectation(expect: Manifest) -> Expectation:

@@ -14,7 +14,7 @@ from init_egress.pod import Namespace
 from init_egress.settings import Config, Settings
 from init_egress.workload import Image, Sources
 from tests.testbed.control_plane import ControlPlane, Manifest
-from tests.testbed.istio import NAMESPACE
+from tests.testbed.istio import NAMESPACE, Mesh
 from tests.testbed.process import wait_until
 
 _BACKEND = {
@@ -38,16 +38,20 @@ class Installation:
         self._client = client
         self._cluster = Cluster(client)
         self._current: tuple[Form, Settings, Owner] | None = None
+        self._mesh: Mesh | None = None
 
-    def use(self, form: Form, config: Mapping[str, str]) -> Settings:
-        """Bring a configuration into force, and wait until the one before it is out of force."""
+    def use(self, form: Form, config: Mapping[str, str], mesh: Mesh | None = None) -> Settings:
+        """Bring a configuration into force, and wait until the one before it is out of force.
+
+        What is applied depends on the mesh too, so another one counts as another configuration.
+        """
         options = {**config, **_BACKEND[form]}
         settings = Config.from_options(options).settings()
-        if self._current and self._current[:2] == (form, settings):
+        if self._current and (self._mesh, *self._current[:2]) == (mesh, form, settings):
             return settings
         self.remove()
         owner = Owner(f"cases-{next(_numbers)}", _MODEL)
-        self._current = (form, settings, owner)
+        self._current, self._mesh = (form, settings, owner), mesh
         self._plane.create_namespace(_MODEL)
         reconciler.reconcile(self._cluster, settings, owner, NAMESPACE, Sources(Image(IMAGE)))
         wait_until(lambda: self._acts(form, settings, owner), f"{form.value} is in force")

@@ -42,7 +42,7 @@ def test_the_stored_pod_is_as_the_case_expects(
     installation: Installation,
 ) -> None:
     meshes.use(case.mesh)
-    settings = installation.use(form, case.config)
+    settings = installation.use(form, case.config, case.mesh)
     namespace = case.namespace or f"{case.id[:40]}-{form.value[:20]}"
     cluster.create_namespace(namespace, case.labels, case.annotations)
     late = (

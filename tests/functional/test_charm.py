@@ -153,6 +153,16 @@ def test_a_mesh_that_is_lost_leaves_what_is_in_force(unit: Unit, client: Client)
     assert objects(client, *NATIVE) == before
 
 
+def test_a_relation_that_breaks_is_no_mesh_any_more(unit: Unit) -> None:
+    unit.run("config_changed")
+    context = unit.context
+
+    state = context.run(context.on.relation_broken(GATEWAY_INFO), unit.state)
+
+    assert state.unit_status.name == "blocked"
+    assert "mesh unknown" in state.unit_status.message
+
+
 def test_a_unit_that_does_not_lead_says_so_and_does_nothing(unit: Unit, client: Client) -> None:
     status = unit.having(leader=False).run("config_changed")
 

@@ -214,6 +214,19 @@ def test_a_certificate_is_renewed_by_time_alone(
     assert _served(client) != before
 
 
+def test_a_certificate_that_somebody_spoilt_is_made_anew(
+    webhook: Unit, node: Workloads, team: str, client: Client
+) -> None:
+    webhook.configured(backend="webhook")
+    spoilt = {"data": {"tls.crt": base64.b64encode(b"no certificate").decode()}}
+    client.patch(SECRET, f"{NAME}-certificate", spoilt, namespace=MODEL, field_manager="other")
+
+    status = webhook.run("update_status")
+
+    assert status.name == "active", status.message
+    assert _issuer(client) == "istio-init-egress"
+
+
 def test_no_pod_goes_without_while_any_backend_follows_any_other(
     webhook: Unit, node: Workloads, kyverno: Kyverno, team: str, cluster: ControlPlane
 ) -> None:

@@ -30,7 +30,7 @@ def late_webhook(
     namespace: str | None = None,
     reinvocation_policy: str = "Never",
 ) -> Iterator[None]:
-    """Make additions to every Pod that is created, each of them once, until this ends.
+    """Make changes to every Pod that is created, each of them once, until this ends.
 
     The API server calls webhooks in the order of their configurations' names, so `name` says when:
     the default comes after Istio's and Kyverno's. `namespace` limits it to the Pods of one.
@@ -55,28 +55,53 @@ def late_webhook(
             plane.delete(manifests)
 
 
-def add_once(pod: Manifest, operations: Sequence[Operation]) -> Manifest:
-    """The Pod with additions, without those to lists that hold an item of the same name already.
+def changed_once(pod: Manifest, operations: Sequence[Operation]) -> Manifest:
+    """The Pod after operations of a JSON patch; additions change nothing when they are repeated.
 
-    Other than RFC 6902 has it, missing parents are made.
+    An addition to a list is left out if the list holds an item of the same name, and a removal if
+    there is nothing to remove. Other than RFC 6902 has it, missing parents are made.
+
+    Raises:
+        ValueError: an operation is none of add, replace and remove.
     """
     pod = copy.deepcopy(pod)
     for operation in operations:
-        if operation["op"] != "add":
-            raise ValueError(f"only additions can be made, not {operation}")
-        *parents, last = _steps(operation["path"])
-        place: Any = pod
-        for step, following in zip(parents, [*parents[1:], last], strict=True):
-            if isinstance(place, list):
-                place = place[int(step)]
-            else:
-                place = place.setdefault(step, [] if following == "-" else {})
-        value = operation["value"]
-        if isinstance(place, dict):
-            place[last] = value
-        elif value["name"] not in [item["name"] for item in place]:
-            place.insert(len(place) if last == "-" else int(last), value)
+        place, last = _place(pod, operation["path"])
+        if operation["op"] == "add":
+            _add(place, last, operation["value"])
+        elif operation["op"] == "replace":
+            place[int(last) if isinstance(place, list) else last] = operation["value"]
+        elif operation["op"] == "remove":
+            _remove(place, last)
+        else:
+            raise ValueError(f"only add, replace and remove can be done, not {operation}")
     return pod
+
+
+def _place(pod: Manifest, pointer: str) -> tuple[Any, str]:
+    """What holds the value that a pointer points to, and the last step to it."""
+    *parents, last = _steps(pointer)
+    place: Any = pod
+    for step, following in zip(parents, [*parents[1:], last], strict=True):
+        if isinstance(place, list):
+            place = place[int(step)]
+        else:
+            place = place.setdefault(step, [] if following == "-" else {})
+    return place, last
+
+
+def _add(place: Any, last: str, value: Any) -> None:
+    if isinstance(place, dict):
+        place[last] = value
+    elif not isinstance(value, dict) or value["name"] not in [item["name"] for item in place]:
+        place.insert(len(place) if last == "-" else int(last), value)
+
+
+def _remove(place: Any, last: str) -> None:
+    if isinstance(place, dict):
+        place.pop(last, None)
+    elif int(last) < len(place):
+        del place[int(last)]
 
 
 class _Server(ThreadingHTTPServer):
@@ -93,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, _Server)
         self.server.calls += 1
         review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        pod = add_once(review["request"]["object"], self.server.operations)
+        pod = changed_once(review["request"]["object"], self.server.operations)
         patch = [
             {"op": "add", "path": f"/{key}", "value": pod[key]} for key in ("metadata", "spec")
         ]
