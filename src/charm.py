@@ -235,6 +235,8 @@ def _reached(report: Report, settings: Settings) -> ops.StatusBase:
         parts.append(f"verified in {verified.detail}")
     else:
         parts.append(f"not verified: {verified.detail}")
+    if verified.native_sidecars:
+        parts.append("native sidecars: only Pods that opt out of them need it")
     parts += [*report.plan.mesh.remarks(), *settings.notes, *report.remarks]
     return ops.ActiveStatus("; ".join(parts))
 

@@ -108,7 +108,7 @@ class Revision:
         """What an operator should know of it, in a few words each."""
         remarks = [] if self.cni else ["no CNI plugin: istio-init redirects"]
         if self.native_sidecars == "true":
-            remarks.append("native sidecars")
+            remarks.append("native sidecars are on")
         if self.excluded:
             remarks.append(f"excludes {','.join(self.excluded)} mesh-wide")
         if value := self.injected.get(rule.EXCLUDE_RANGES):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from init_egress import manifests
@@ -52,12 +52,14 @@ class Verification:
         detail: where, or why nothing could be shown.
         milliseconds: how long the creation took, with all of admission; 0 if there was none.
         verdict: the rule's verdict on the Pod without the charm, if there was one.
+        native_sidecars: whether Pods have native sidecars there unless they opt out.
     """
 
     effect: Effect
     detail: str
     milliseconds: int = 0
     verdict: Verdict | None = None
+    native_sidecars: bool = False
 
 
 def mesh_namespaces(
@@ -118,16 +120,15 @@ def _try(
     cluster: Cluster, namespace: Namespace, policy: Policy, label: str, patience: float
 ) -> Verification:
     """Ask in one namespace: first a Pod like any other, then one without a native sidecar."""
-    found = Verification(Effect.UNVERIFIED, namespace.name)
-    for native in (True, False):
-        pod = manifests.probe_pod(policy, native_sidecar=native)
-        try:
-            found = prove(cluster, namespace, policy, pod, label, patience)
-        except Refused as refused:
-            return Verification(Effect.UNVERIFIED, f"{namespace.name}: {refused}")
+    try:
+        found = prove(cluster, namespace, policy, manifests.probe_pod(policy), label, patience)
         if found.verdict is not Verdict.NATIVE_SIDECAR:
             return found
-    return found
+        without = manifests.probe_pod(policy, native_sidecar=False)
+        found = prove(cluster, namespace, policy, without, label, patience)
+        return replace(found, native_sidecars=True)
+    except Refused as refused:
+        return Verification(Effect.UNVERIFIED, f"{namespace.name}: {refused}")
 
 
 def prove(

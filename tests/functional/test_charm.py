@@ -13,7 +13,7 @@ from tests.functional.load import A_POD, creating_pods
 from tests.functional.unit import GATEWAY_INFO, Unit, objects
 from tests.testbed.control_plane import STRANGER, ControlPlane
 from tests.testbed.fixtures import MakeNamespace
-from tests.testbed.istio import Istiod
+from tests.testbed.istio import Istiod, Mesh, Meshes
 from tests.testbed.kyverno import Kyverno
 from tests.testbed.process import wait_until
 
@@ -344,6 +344,56 @@ def test_a_narrowed_selector_of_pods_is_verified_by_a_pod_that_it_selects(
     status = unit.configured(pod_selector="team in (ml,data),tier,!legacy")
 
     assert "verified in" in status.message
+
+
+def test_with_native_sidecars_the_status_says_who_still_needs_the_remedy(
+    unit: Unit, meshes: Meshes, namespace: MakeNamespace
+) -> None:
+    meshes.use(Mesh(native_sidecars=True))
+    team = namespace(IN_THE_MESH)
+
+    status = unit.run("config_changed")
+
+    assert status.name == "active"
+    assert f"verified in {team}" in status.message
+    assert "native sidecars: only Pods that opt out of them need it" in status.message
+
+
+def test_what_the_mesh_does_by_itself_is_said(
+    unit: Unit, meshes: Meshes, namespace: MakeNamespace
+) -> None:
+    """As the istio-pilot charm configures it once its two CNI options are set."""
+    key = "values.sidecarInjectorWebhook.injectedAnnotations"
+    annotation = r"traffic\.sidecar\.istio\.io/excludeOutboundIPRanges"
+    values = {
+        f"{key}.{annotation}": "0.0.0.0/0",
+        "values.global.proxy.excludeIPRanges": "10.0.0.0/8",
+        "meshConfig.defaultConfig.proxyMetadata.ISTIO_META_DNS_CAPTURE": "true",
+    }
+    meshes.use(Mesh(values=values))
+    team = namespace(IN_THE_MESH)
+
+    status = unit.run("config_changed")
+
+    assert status.name == "active"
+    assert f"verified in {team}" in status.message
+    assert "excludes 10.0.0.0/8 mesh-wide" in status.message
+    assert "injectedAnnotations exclude 0.0.0.0/0 on every Pod" in status.message
+    assert "DNS capture: IP ranges don't cover port 53" in status.message
+
+
+def test_without_the_cni_plugin_there_is_nothing_to_verify_and_the_status_says_why(
+    unit: Unit, meshes: Meshes, namespace: MakeNamespace
+) -> None:
+    meshes.use(Mesh(cni=False))
+    namespace(IN_THE_MESH)
+
+    status = unit.run("config_changed")
+
+    assert status.name == "active"
+    assert "not verified" in status.message
+    assert "not-redirected" in status.message
+    assert "no CNI plugin: istio-init redirects" in status.message
 
 
 # Backends

@@ -141,7 +141,7 @@ def test_native_sidecars_are_read_from_istiods_environment(
 ) -> None:
     found = revision(injector(pilot={"env": env, "cni": {"enabled": True}}))
     assert found.native_sidecars == expected
-    assert ("native sidecars" in found.remarks()) is (expected == "true")
+    assert ("native sidecars are on" in found.remarks()) is (expected == "true")
 
 
 def test_mesh_wide_excludes_are_remarked() -> None:
@@ -244,7 +244,7 @@ def test_each_revision_has_configmaps_of_its_own() -> None:
     ]
     assert found.everywhere
     assert found.remarks() == [
-        "revision canary: native sidecars",
+        "revision canary: native sidecars are on",
         "revision canary: DNS capture: IP ranges don't cover port 53",
     ]
 
