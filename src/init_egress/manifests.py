@@ -19,6 +19,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from init_egress import rule
+from init_egress.certificates import Trust
 from init_egress.rule import Policy, Remedy
 from init_egress.selector import Operator, Requirement
 from init_egress.settings import FailurePolicy, Settings
@@ -99,6 +100,41 @@ class Owner:
 
 
 @dataclass(frozen=True)
+class Workload:
+    """What the webhook's templates are filled with; what ends up in a Secret is base64 already.
+
+    Attributes:
+        name: of the Deployment, the Service and the rest.
+        namespace: the model's.
+        image: where the image is.
+        replicas: how many there are to be.
+        selector: the labels of its Pods.
+        settings: the mounted file, YAML.
+        revision: changes with the settings.
+        certificate_revision: changes with the certificate.
+        authority: the data of the Secret of the charm's own authority.
+        certificate: the data of the Secret of the certificate.
+        registry: the credentials of a private registry, else empty.
+        bundle: the authorities that the API server trusts.
+        trust: the same, readable: what is served and trusted.
+    """
+
+    name: str
+    namespace: str
+    image: str
+    replicas: int
+    selector: Mapping[str, str]
+    settings: str
+    revision: str
+    certificate_revision: str
+    authority: Mapping[str, str]
+    certificate: Mapping[str, str]
+    registry: str
+    bundle: str
+    trust: Trust
+
+
+@dataclass(frozen=True)
 class Binding:
     """One way in which Pods come to be injected, as selectors."""
 
@@ -156,7 +192,7 @@ def render(
     owner: Owner,
     *,
     everywhere: bool = False,
-    workload: object = None,
+    workload: Workload | None = None,
 ) -> list[Manifest]:
     """Render the objects of one form.
 
@@ -166,7 +202,7 @@ def render(
         owner: the application whose objects they are.
         everywhere: whether istiod injects namespaces that have no label
             (`sidecarInjectorWebhook.enableNamespacesByDefault`).
-        workload: what the webhook's templates are filled with (`init_egress.workload.Workload`).
+        workload: what the webhook's templates are filled with; only that form needs it.
     """
     environment = _environment()
     policy = settings.policy

@@ -13,12 +13,12 @@ from datetime import datetime, timezone
 from init_egress import backends, manifests, mesh, verification, workload
 from init_egress.backends import Unavailable
 from init_egress.cluster import DEPLOYMENT, WEBHOOK_CONFIGURATION, Cluster
-from init_egress.manifests import Form, Manifest, Owner
+from init_egress.manifests import Form, Manifest, Owner, Workload
 from init_egress.mesh import Mesh
 from init_egress.patience import until
 from init_egress.settings import FailurePolicy, Settings
 from init_egress.verification import Effect, Verification
-from init_egress.workload import Rollout, Sources, Workload
+from init_egress.workload import Rollout, Sources
 
 PATIENCE = 20.0
 """Seconds to wait for new objects to take effect; a ClusterPolicy was seen to need 2 to 6."""

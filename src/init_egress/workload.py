@@ -16,7 +16,7 @@ import yaml
 from init_egress import certificates
 from init_egress.certificates import Authority, Identity, Lifetimes, Trust
 from init_egress.cluster import DEPLOYMENT, SECRET, Cluster
-from init_egress.manifests import Form, Manifest, Owner
+from init_egress.manifests import Form, Manifest, Owner, Workload
 from init_egress.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -55,29 +55,6 @@ class Sources:
     image: Image
     external: Identity | None = None
     rotate: bool = False
-
-
-@dataclass(frozen=True)
-class Workload:
-    """The values that the templates name; what ends up in a Secret is base64 already.
-
-    Attributes:
-        trust: what is served and trusted.
-    """
-
-    name: str
-    namespace: str
-    image: str
-    replicas: int
-    selector: Mapping[str, str]
-    settings: str
-    revision: str
-    certificate_revision: str
-    authority: Mapping[str, str]
-    certificate: Mapping[str, str]
-    registry: str
-    bundle: str
-    trust: Trust
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,13 @@ from init_egress.manifests import (
     Form,
     Manifest,
     Owner,
+    Workload,
     probe_pod,
     to_yaml,
 )
 from init_egress.rule import EXCLUDE_RANGES, PROBE_LABEL, Existing, Policy, Remedy
 from init_egress.settings import Config, FailurePolicy, Settings
-from init_egress.workload import Image, Workload, fill
+from init_egress.workload import Image, fill
 
 OWNER = Owner("istio-init-egress", "kubeflow")
 AUTHORITY, IDENTITY = signed(
