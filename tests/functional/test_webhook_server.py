@@ -27,6 +27,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from init_egress import rule
 
@@ -625,3 +627,54 @@ def test_help() -> None:
         check=True,
     )
     assert all(option in found.stdout for option in ("--settings", "--certificate", "--grace"))
+
+
+# --- Whatever it is asked ------------------------------------------------------------------------
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@st.composite
+def _bodies(draw: st.DrawFn) -> bytes:
+    """A review, one with something else at any of its places, any JSON, or any bytes."""
+    if draw(st.booleans()):
+        return draw(st.binary(max_size=200) | _json.map(lambda value: json.dumps(value).encode()))
+    asked = review(pod(name="p"))
+    places = [asked, asked["request"], asked["request"]["object"]["metadata"]]
+    place = draw(st.sampled_from([*places, asked["request"]["object"]["spec"]]))
+    place[draw(st.sampled_from([*place, "other"]))] = draw(_json)
+    return json.dumps(asked).encode()
+
+
+def test_whatever_is_sent_gets_an_answer_and_no_pod_is_denied(server: Server) -> None:
+    before = server.process.pid
+
+    with closing(server.connect()) as connection:
+
+        @settings(
+            max_examples=300,
+            derandomize=True,
+            deadline=None,
+            database=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        )
+        @given(_bodies())
+        def answered(body: bytes) -> None:
+            status, text = ask(connection, "POST", MUTATE, body)
+            assert status in (200, 400)
+            if status == 200:
+                assert json.loads(text)["response"]["allowed"] is True
+            else:
+                assert text.strip()
+
+        answered()
+
+    assert server.process.poll() is None
+    assert server.process.pid == before
+    assert server.plain("/readyz")[0] == 200
