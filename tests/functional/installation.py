@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping
 
 from lightkube import Client
+from lightkube.resources.core_v1 import Namespace as NamespaceResource
 
 from init_egress import reconciler, verification
 from init_egress.cluster import Cluster
@@ -65,6 +66,7 @@ class Installation:
         self._current = None
         self._cluster.prune(owner)
         wait_until(lambda: not self._acts(form, settings, owner), f"{form.value} is gone")
+        self._client.delete(NamespaceResource, f"{owner.application}-probe")
 
     def _acts(self, form: Form, settings: Settings, owner: Owner) -> bool:
         """Whether it changes a Pod of the shape that Istio makes, be there an istiod or not."""

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 from lightkube import ApiError, Client
+from lightkube.resources.core_v1 import Namespace as NamespaceResource
 
 from init_egress import manifests, verification
 from init_egress.cluster import POD, Cluster
@@ -59,6 +60,8 @@ def test_the_stored_pod_is_as_the_case_expects(
             namespace, manifests.labelled(case.pod, verification.NOBODY)
         )
         stored = _create(client, namespace, case.pod)
+    if case.namespace is None:
+        client.delete(NamespaceResource, namespace)
 
     where = Namespace(namespace, case.labels)
     decision = decide(Pod.from_dict(injected), where, settings.policy)

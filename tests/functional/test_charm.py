@@ -22,7 +22,9 @@ NATIVE = (NATIVE_POLICY, NATIVE_BINDING)
 AMBIENT = testing.Relation(
     "istio-metadata", remote_app_name="istio-k8s", remote_app_data={"root_namespace": "mesh"}
 )
-IN_THE_MESH = {"istio-injection": "enabled"}
+# The cluster is shared with other tests, whose namespaces of the mesh are none of these tests'.
+HERE = "suite=charm"
+IN_THE_MESH = {"istio-injection": "enabled", "suite": "charm"}
 
 
 @pytest.fixture
@@ -288,7 +290,7 @@ def test_active_means_that_a_pod_comes_back_changed(
 ) -> None:
     team = namespace(IN_THE_MESH)
 
-    status = unit.configured(exclude_outbound_ports="8200")
+    status = unit.configured(namespace_selector=HERE, exclude_outbound_ports="8200")
 
     assert status.name == "active"
     assert status.message.startswith(
@@ -300,7 +302,7 @@ def test_active_means_that_a_pod_comes_back_changed(
 def test_without_a_namespace_of_the_mesh_the_status_says_what_is_not_verified(
     unit: Unit, istiod: Istiod
 ) -> None:
-    status = unit.run("config_changed")
+    status = unit.configured(namespace_selector=HERE)
 
     assert status.name == "active"
     assert "not verified: no namespace of the mesh yet" in status.message
@@ -309,9 +311,9 @@ def test_without_a_namespace_of_the_mesh_the_status_says_what_is_not_verified(
 def test_a_namespace_where_istio_does_not_inject_verifies_nothing(
     unit: Unit, namespace: MakeNamespace
 ) -> None:
-    namespace({"istio.io/rev": "of-nobody"})
+    namespace({"istio.io/rev": "of-nobody", "suite": "charm"})
 
-    status = unit.run("config_changed")
+    status = unit.configured(namespace_selector=HERE)
 
     assert status.name == "active"
     assert "not verified: a Pod in" in status.message
@@ -331,7 +333,7 @@ def test_a_namespace_that_takes_no_pod_is_passed_over(
     cluster.apply([quota])
     wait_until(lambda: _is_refused(client, full), "the quota counts")
 
-    status = unit.run("config_changed")
+    status = unit.configured(namespace_selector=HERE)
 
     assert f"verified in {free}" in status.message
 
@@ -341,7 +343,9 @@ def test_a_narrowed_selector_of_pods_is_verified_by_a_pod_that_it_selects(
 ) -> None:
     namespace(IN_THE_MESH)
 
-    status = unit.configured(pod_selector="team in (ml,data),tier,!legacy")
+    status = unit.configured(
+        namespace_selector=HERE, pod_selector="team in (ml,data),tier,!legacy"
+    )
 
     assert "verified in" in status.message
 
@@ -352,7 +356,7 @@ def test_with_native_sidecars_the_status_says_who_still_needs_the_remedy(
     meshes.use(Mesh(native_sidecars=True))
     team = namespace(IN_THE_MESH)
 
-    status = unit.run("config_changed")
+    status = unit.configured(namespace_selector=HERE)
 
     assert status.name == "active"
     assert f"verified in {team}" in status.message
@@ -373,7 +377,7 @@ def test_what_the_mesh_does_by_itself_is_said(
     meshes.use(Mesh(values=values))
     team = namespace(IN_THE_MESH)
 
-    status = unit.run("config_changed")
+    status = unit.configured(namespace_selector=HERE)
 
     assert status.name == "active"
     assert f"verified in {team}" in status.message
@@ -388,7 +392,7 @@ def test_without_the_cni_plugin_there_is_nothing_to_verify_and_the_status_says_w
     meshes.use(Mesh(cni=False))
     namespace(IN_THE_MESH)
 
-    status = unit.run("config_changed")
+    status = unit.configured(namespace_selector=HERE)
 
     assert status.name == "active"
     assert "not verified" in status.message

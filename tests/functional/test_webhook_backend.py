@@ -44,7 +44,7 @@ EVERYTHING = "0.0.0.0/0,::/0"
 @pytest.fixture
 def team(istiod: Istiod, namespace: MakeNamespace) -> str:
     """A namespace of the mesh."""
-    return namespace({"istio-injection": "enabled"})
+    return namespace({"istio-injection": "enabled", "suite": "webhook"})
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def node(workloads: Workloads) -> Workloads:
 def test_the_webhook_comes_into_force_through_its_service(
     webhook: Unit, node: Workloads, team: str, client: Client
 ) -> None:
-    status = webhook.configured(backend="webhook")
+    status = webhook.configured(backend="webhook", namespace_selector="suite=webhook")
 
     assert status.name == "active", status.message
     assert status.message.startswith(
