@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -133,7 +134,9 @@ def _pod(
     }
     if shared is not None:
         spec["securityContext"] = shared
-    return {"kind": "Pod", "metadata": {**metadata, "annotations": annotations}, "spec": spec}
+    pod = {"kind": "Pod", "metadata": {**metadata, "annotations": annotations}, "spec": spec}
+    # What is drawn from a table twice is one object; changed in one place, it would be in both.
+    return json.loads(json.dumps(pod))
 
 
 def _pods(
