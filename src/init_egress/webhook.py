@@ -131,7 +131,7 @@ def load_settings(path: Path) -> Settings:
         options = _options({} if document is None else document)
         probe = options.pop("probe", "")
         revision = options.pop("revision", hashlib.sha256(content).hexdigest()[:12])
-        found = Config(**{key.replace("-", "_"): v for key, v in options.items()}).settings()
+        found = Config.from_options(options).settings()
     except (ConfigError, Unusable) as error:
         raise Unusable(f"settings {path}: {error}") from None
     # The webhook configuration selects by the namespace's labels, which a review doesn't hold.

@@ -239,6 +239,18 @@ def test_an_action_fails_with_the_words_of_the_status(unit: Unit) -> None:
         unit.context.run(unit.context.on.action("show-policy"), unit.state)
 
 
+def test_only_the_webhook_has_a_certificate_to_rotate(unit: Unit) -> None:
+    with pytest.raises(testing.ActionFailed, match="only backend=webhook has a certificate"):
+        unit.context.run(unit.context.on.action("rotate-certificates"), unit.state)
+
+
+def test_only_the_leader_rotates(unit: Unit) -> None:
+    unit.having(leader=False)
+
+    with pytest.raises(testing.ActionFailed, match=r"juju run istio-init-egress/leader rotate"):
+        unit.context.run(unit.context.on.action("rotate-certificates"), unit.state)
+
+
 # The end
 
 
