@@ -452,6 +452,12 @@ class TestCommandLine:
             assert testbed.relatives() == []
         assert list(tmp_path.iterdir()) == []
 
+    def test_a_signal_while_its_command_starts_leaves_nothing(self, tmp_path: Path) -> None:
+        with up("sh", "-c", "kill -TERM $PPID; exec cat", TMPDIR=str(tmp_path)) as testbed:
+            testbed.process.wait(60)
+            assert testbed.relatives() == []
+        assert list(tmp_path.iterdir()) == []
+
     def test_killed_it_leaves_no_process(self, tmp_path: Path) -> None:
         with up("cat", TMPDIR=str(tmp_path)) as testbed:
             wait_until(lambda: len(testbed.relatives()) > 3, "it is up")

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
@@ -18,13 +18,14 @@ _COMPONENTS: dict[str, tuple[build.Module, Callable[[ControlPlane], AbstractCont
     "kyverno": (build.KYVERNO, kyverno.kyverno),
 }
 _INTERRUPTED = 128 + signal.SIGINT
+_ENDINGS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Do what the command line says; returns the exit code."""
     own, command = _split(arguments)
     options = _parser().parse_args(own)
-    for ending in (signal.SIGINT, signal.SIGTERM):  # also where our parent ignores the former
+    for ending in _ENDINGS:  # also where our parent ignores the former
         signal.signal(ending, signal.default_int_handler)
     try:
         if options.verb == "build":
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
         return _up(options.components, command or [os.environ.get("SHELL", "/bin/sh")])
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except (build.BuildError, RuntimeError, TimeoutError) as error:
+    except (build.BuildError, OSError, RuntimeError) as error:
         print(f"testbed: {error}", file=sys.stderr)
         return 1
 
@@ -56,7 +57,26 @@ def _up(components: Sequence[str], command: Sequence[str]) -> int:
         _say(f"up at {plane.url}, files in {plane.folder}; all of it goes when the command ends")
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         environment = {**os.environ, **plane.environment, "PATH": path}
-        return subprocess.run(command, env=environment, check=False).returncode
+        return _run(command, environment)
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a command that never outlives us, whenever a signal comes; returns its exit code.
+
+    `subprocess.run` loses a child for which it was told to end before it knew it.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
+    child = subprocess.Popen(command, env=environment, preexec_fn=_hear_endings)
+    try:
+        _hear_endings()
+        return child.wait()
+    finally:
+        child.kill()
+        child.wait()
+
+
+def _hear_endings() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
 
 
 def _split(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
