@@ -1,10 +1,10 @@
-"""What all tests share: the fixtures of the testbed, which start nothing until they are asked."""
+"""What all tests share: the table of suites, and the testbed, which starts nothing unasked."""
 
 import os
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.testbed.fixtures"]
+pytest_plugins = ["tests.testbed.fixtures", "tests.suites"]
 
 # A submission is judged by the same examples each time; at home hypothesis looks for new ones.
 settings.register_profile("ci", derandomize=True, database=None)
