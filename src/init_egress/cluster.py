@@ -92,6 +92,11 @@ Kind = GlobalKind | NamespacedKind
 class ClusterError(Exception):
     """The cluster did not do what it was asked; the message says what and why."""
 
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+        """The HTTP status that the API server answered with; 0 where it did not answer."""
+
 
 class Forbidden(ClusterError):
     """The charm has no right to do it."""
@@ -103,6 +108,10 @@ class Unreachable(ClusterError):
 
 class Refused(ClusterError):
     """The API server, or an admission webhook, said no."""
+
+
+class NotFound(Refused):
+    """404: the object, or the whole kind, isn't there."""
 
 
 class Cluster:
@@ -125,7 +134,7 @@ class Cluster:
         """Tell whether the cluster serves a kind."""
         try:
             self._first(kind)
-        except _NotFound:
+        except NotFound:
             return False
         return True
 
@@ -157,7 +166,7 @@ class Cluster:
                 if issubclass(kind, GenericNamespacedResource):
                     return dict(self._client.get(kind, name, namespace=namespace))
                 return dict(self._client.get(kind, name))
-        except _NotFound:
+        except NotFound:
             return None
 
     def prune(self, owner: Owner, keep: Iterable[Manifest] = ()) -> list[str]:
@@ -222,7 +231,7 @@ class Cluster:
                 else:
                     found = self._client.list(kind, labels=labels, chunk_size=100)
                 return [str(item.metadata.name) for item in found if item.metadata]
-        except _NotFound:
+        except NotFound:
             return []
 
     def _delete(self, kind: Kind, name: str, namespace: str) -> None:
@@ -232,12 +241,8 @@ class Cluster:
                     self._client.delete(kind, name, namespace=namespace)
                 else:
                     self._client.delete(kind, name)
-        except _NotFound:
+        except NotFound:
             logger.debug("%s was deleted by somebody else", name)
-
-
-class _NotFound(Refused):
-    """404: the object, or the whole kind, isn't there."""
 
 
 @contextmanager
@@ -246,24 +251,35 @@ def _translated(action: str) -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        raise _fault(action, error.status.code or 0, error.status.message or "") from error
+        raise fault(action, error.status.code or 0, error.status.message or "") from error
     except httpx2.HTTPStatusError as error:
         # Not every answer is a Status object: a group that isn't served is a plain 404.
-        raise _fault(action, error.response.status_code, error.response.text) from error
+        raise fault(action, error.response.status_code, error.response.text) from error
     except httpx2.HTTPError as error:
         raise Unreachable(f"can't {action}: {error or type(error).__name__}") from error
     except KubeconfigError as error:
         raise Unreachable(f"can't {action}: {error}") from error
 
 
-def _fault(action: str, code: int, message: str) -> ClusterError:
+def fault(action: str, code: int, message: str) -> ClusterError:
+    """The ClusterError that an answer of the API server is.
+
+    Args:
+        action: what was asked for, as it follows on `can't`.
+        code: the HTTP status.
+        message: what the answer says; may be empty.
+    """
     text = f"can't {action}: {message.strip() or f'the API server answered {code}'}"
+    return _kind_of_fault(code, message)(text, code)
+
+
+def _kind_of_fault(code: int, message: str) -> type[ClusterError]:
     # An admission webhook may deny with 403 too; only RBAC names the user and the verb.
     if code == 401 or (code == 403 and "cannot" in message and "User" in message):
-        return Forbidden(text)
+        return Forbidden
     if code == 429 or code >= 500:
-        return Unreachable(text)
-    return _NotFound(text) if code == 404 else Refused(text)
+        return Unreachable
+    return NotFound if code == 404 else Refused
 
 
 def _transient() -> Retrying:

@@ -180,6 +180,20 @@ def decide(pod: Pod, namespace: Namespace, policy: Policy) -> Decision:
     return Decision(Verdict.NEEDS_REMEDY, reason, names, patch)
 
 
+def cut_off(pod: Pod, policy: Policy) -> tuple[str, ...]:
+    """Names of the init containers that have no network unless annotations give it to them.
+
+    Those that run as the proxy's user or group have it; whether the annotations suffice is left
+    open, since a Pod may have got them after its network was made.
+    """
+    proxy = _proxy(pod)
+    if proxy is None or STATUS not in pod.annotations:
+        return ()
+    own = [c for c in pod.init_containers if c.name not in policy.spared]
+    uid, gid = _proxy_ids(proxy)
+    return tuple(c.name for c in _cut_off(pod, own, proxy) if not _is_exempt(c, pod, uid, gid))
+
+
 def _opted_out(pod: Pod, namespace: Namespace, policy: Policy) -> str:
     if pod.labels.get(SKIP_LABEL) == "true":
         return f"the Pod is labelled {SKIP_LABEL}=true"
