@@ -65,6 +65,7 @@ KUBERNETES = Module(
 ISTIO = Module(
     "istio",
     {
+        "istio-cni": "istio.io/istio/cni/cmd/istio-cni",
         "istioctl": "istio.io/istio/istioctl/cmd/istioctl",
         "pilot-discovery": "istio.io/istio/pilot/cmd/pilot-discovery",
     },
