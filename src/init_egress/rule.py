@@ -137,6 +137,30 @@ class Decision(msgspec.Struct, frozen=True):
     patch: tuple[PatchOperation, ...] = ()
 
 
+class Findings(msgspec.Struct, frozen=True):
+    """What the rule finds on an injected Pod, whatever the verdict.
+
+    Attributes:
+        own: the user's init containers that are not ignored.
+        proxy: the container istio-proxy, native or not, if there is one.
+        uid: the proxy's user, whose traffic is never redirected.
+        gid: the proxy's group, likewise.
+        cut_off: those of `own` whose traffic goes to a proxy that isn't running yet.
+        helpless: those of `cut_off` that don't run as the proxy's user or group.
+        excluded: whether the annotations give all of them what is configured.
+        patch: what the remedy can change for the helpless.
+    """
+
+    own: tuple[Container, ...]
+    proxy: Container | None
+    uid: int
+    gid: int
+    cut_off: tuple[Container, ...]
+    helpless: tuple[Container, ...]
+    excluded: bool
+    patch: tuple[PatchOperation, ...]
+
+
 def decide(pod: Pod, namespace: Namespace, policy: Policy) -> Decision:
     """Decide about one Pod.
 
@@ -147,7 +171,7 @@ def decide(pod: Pod, namespace: Namespace, policy: Policy) -> Decision:
     """
     if namespace.name in SYSTEM_NAMESPACES:
         return Decision(Verdict.SYSTEM_NAMESPACE, f"{namespace.name} is a system namespace")
-    if why := _opted_out(pod, namespace, policy):
+    if why := opted_out(pod, namespace, policy):
         return Decision(Verdict.OPTED_OUT, why)
     annotations = pod.annotations
     if STATUS not in annotations:
@@ -194,7 +218,32 @@ def cut_off(pod: Pod, policy: Policy) -> tuple[str, ...]:
     return tuple(c.name for c in _cut_off(pod, own, proxy) if not _is_exempt(c, pod, uid, gid))
 
 
-def _opted_out(pod: Pod, namespace: Namespace, policy: Policy) -> str:
+def findings(pod: Pod, policy: Policy) -> Findings:
+    """Find out all that the rule may ask of an injected Pod, for those who explain a verdict.
+
+    `decide` doesn't use it, for the webhook has no time to look further than the first verdict
+    that fits.
+    """
+    own = [c for c in pod.init_containers if c.name not in policy.spared]
+    proxy = _proxy(pod)
+    uid, gid = _proxy_ids(proxy) if proxy else (DEFAULT_PROXY_ID, DEFAULT_PROXY_ID)
+    cut_off = _cut_off(pod, own, proxy)
+    helpless = [c for c in cut_off if not _is_exempt(c, pod, uid, gid)]
+    changes = _annotation_changes(pod.annotations, policy)
+    return Findings(
+        own=tuple(own),
+        proxy=proxy,
+        uid=uid,
+        gid=gid,
+        cut_off=tuple(cut_off),
+        helpless=tuple(helpless),
+        excluded=_is_excluded(pod.annotations, policy, changes),
+        patch=_remedy(pod, helpless, policy, changes, uid, gid),
+    )
+
+
+def opted_out(pod: Pod, namespace: Namespace, policy: Policy) -> str:
+    """Why a Pod is none of the charm's business, by a label or a selector; empty if it is."""
     if pod.labels.get(SKIP_LABEL) == "true":
         return f"the Pod is labelled {SKIP_LABEL}=true"
     if namespace.labels.get(SKIP_LABEL) == "true":
