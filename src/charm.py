@@ -15,14 +15,15 @@ from charmlibs.interfaces.tls_certificates import (
     TLSCertificatesRequiresV4,
 )
 
+import actions
+from actions import OPERATIONAL
 from init_egress import certificates, manifests, mesh, reconciler, workload
-from init_egress.backends import Unavailable
 from init_egress.certificates import Identity
-from init_egress.cluster import Cluster, ClusterError, Forbidden, Unreachable
+from init_egress.cluster import Cluster, Unreachable
 from init_egress.manifests import MODEL_LABEL, Owner
 from init_egress.reconciler import Report
 from init_egress.rule import Remedy
-from init_egress.settings import Config, ConfigError, Settings
+from init_egress.settings import Config, Settings
 from init_egress.verification import Effect
 from init_egress.workload import Image, Sources
 
@@ -74,6 +75,7 @@ class IstioInitEgressCharm(ops.CharmBase):
         framework.observe(self.on.collect_unit_status, self._on_collect_unit_status)
         framework.observe(self.on.show_policy_action, self._on_show_policy)
         framework.observe(self.on.rotate_certificates_action, self._on_rotate_certificates)
+        self._actions = actions.Actions(self, lambda: self._inputs(self._settings()))
 
     def _reconcile(self, _: ops.EventBase) -> None:
         if not self.unit.is_leader():
@@ -82,7 +84,7 @@ class IstioInitEgressCharm(ops.CharmBase):
         try:
             settings = self._settings()
             report = reconciler.reconcile(*self._inputs(settings))
-        except _OPERATIONAL as error:
+        except OPERATIONAL as error:
             logger.warning("%s", error)
             self._status = self._status_of(error)
             return
@@ -96,7 +98,7 @@ class IstioInitEgressCharm(ops.CharmBase):
     def _on_show_policy(self, event: ops.ActionEvent) -> None:
         try:
             plan = reconciler.plan(*self._inputs(self._settings()))
-        except _OPERATIONAL as error:
+        except OPERATIONAL as error:
             event.fail(self._status_of(error).message)
             return
         shown = [workload.without_secrets(manifest) for manifest in plan.objects]
@@ -123,7 +125,7 @@ class IstioInitEgressCharm(ops.CharmBase):
                 event.set_results({"result": "a new certificate was asked for; it is on its way"})
                 return
             report = reconciler.reconcile(*inputs)
-        except _OPERATIONAL as error:
+        except OPERATIONAL as error:
             event.fail(self._status_of(error).message)
             return
         self._status = _reached(report, settings)
@@ -148,9 +150,7 @@ class IstioInitEgressCharm(ops.CharmBase):
             logger.warning("%s", note)
         return settings
 
-    def _inputs(
-        self, settings: Settings, *, rotate: bool = False
-    ) -> tuple[Cluster, Settings, Owner, str, Sources | None]:
+    def _inputs(self, settings: Settings, *, rotate: bool = False) -> actions.Inputs:
         """All that the reconciler needs, from Juju."""
         namespace = self._mesh_namespace(settings)
         return Cluster.connect(), settings, self._owner, namespace, self._sources(rotate)
@@ -204,23 +204,16 @@ class IstioInitEgressCharm(ops.CharmBase):
         return data.root_namespace if data else ""
 
     def _status_of(self, error: Exception) -> ops.StatusBase:
-        if isinstance(error, Forbidden):
-            return ops.BlockedStatus(
-                f"no right to the cluster; run: juju trust {self.app.name} --scope=cluster"
-            )
+        text = actions.message(error, self.app.name)
         if isinstance(error, (mesh.MeshPending, Unreachable)):
-            return ops.WaitingStatus(str(error))
-        return ops.BlockedStatus(str(error))
+            return ops.WaitingStatus(text)
+        return ops.BlockedStatus(text)
 
 
 def _leaf_first(assigned: ProviderCertificate) -> list[str]:
     """The certificate and those between it and its authority, which the API server has."""
     between = [c for c in assigned.chain if c not in (assigned.certificate, assigned.ca)]
     return [str(certificate) for certificate in (assigned.certificate, *between)]
-
-
-_OPERATIONAL = (ConfigError, mesh.MeshUnknown, mesh.MeshPending, Unavailable, ClusterError)
-"""What an operator, or time, can mend. Anything else is a fault of the charm."""
 
 
 def _reached(report: Report, settings: Settings) -> ops.StatusBase:

@@ -94,6 +94,7 @@ class Revision:
         injected: the annotations that it writes on every Pod, over the Pod's own.
         dns_capture: whether proxies capture DNS.
         everywhere: whether it injects namespaces that have no label.
+        registry_only: whether proxies let nothing out that the mesh does not know.
     """
 
     name: str
@@ -103,6 +104,31 @@ class Revision:
     injected: Mapping[str, str] = field(default_factory=dict)
     dns_capture: bool = False
     everywhere: bool = False
+    registry_only: bool = False
+
+    def facts(self) -> list[str]:
+        """All that holds for its Pods and matters to their init containers, a sentence each."""
+        native = self.native_sidecars or "left to its version and the kubelets"
+        facts = [
+            "the CNI plugin redirects" if self.cni else "istio-init redirects, not the CNI plugin",
+            f"native sidecars: {native}",
+            f"mesh-wide excludes: {','.join(self.excluded) or 'none'}",
+        ]
+        facts += [
+            f"injectedAnnotations write {key}={value!r} on every Pod, over the Pod's own"
+            for key, value in sorted(self.injected.items())
+        ]
+        if self.dns_capture:
+            facts.append(
+                "DNS capture is on: port 53 goes to the proxy whatever ranges are excluded, so an"
+                " init container finds no names; the proxy's user or group does"
+            )
+        if self.registry_only:
+            facts.append(
+                "outboundTrafficPolicy is REGISTRY_ONLY: it binds what goes through the proxy,"
+                " not excluded ranges nor the proxy's user or group"
+            )
+        return facts
 
     def remarks(self) -> list[str]:
         """What an operator should know of it, in a few words each."""
@@ -136,6 +162,19 @@ class Mesh:
     def everywhere(self) -> bool:
         """Whether any istiod injects namespaces that have no label."""
         return any(revision.everywhere for revision in self.revisions)
+
+    def facts(self) -> list[str]:
+        """All that holds for the mesh and matters to init containers, a sentence each."""
+        if not self.revisions:
+            return self.remarks()
+        facts = list(self.unread)
+        if len(self.revisions) > 1:
+            names = ", ".join(revision.name or "default" for revision in self.revisions)
+            facts.append(f"several revisions: {names}")
+        for revision in self.revisions:
+            prefix = f"revision {revision.name or 'default'}: " if len(self.revisions) > 1 else ""
+            facts += [f"{prefix}{fact}" for fact in revision.facts()]
+        return facts
 
     def remarks(self) -> list[str]:
         """What an operator should know of the mesh, in a few words each."""
@@ -173,9 +212,8 @@ def _revision(suffix: str, injector: Mapping[str, str], mesh: Mapping[str, str])
     proxy = _at(values, "global", "proxy")
     webhook = _at(values, "sidecarInjectorWebhook")
     pilot = _at(values, "pilot")
-    metadata = _at(
-        _or_empty(yaml.safe_load(mesh.get("mesh") or "")), "defaultConfig", "proxyMetadata"
-    )
+    config = _or_empty(yaml.safe_load(mesh.get("mesh") or ""))
+    metadata = _at(config, "defaultConfig", "proxyMetadata")
     excluded = (proxy.get("excludeIPRanges"), proxy.get("excludeOutboundPorts"))
     # The value's path changed: istio_cni up to 1.21, both in 1.22 and 1.23, pilot.cni from 1.24.
     cni = _at(pilot, "cni").get("enabled") or _at(values, "istio_cni").get("enabled")
@@ -191,6 +229,7 @@ def _revision(suffix: str, injector: Mapping[str, str], mesh: Mapping[str, str])
         },
         dns_capture=str(metadata.get("ISTIO_META_DNS_CAPTURE", "")) in rule.GO_TRUE,
         everywhere=webhook.get("enableNamespacesByDefault") is True,
+        registry_only=_at(config, "outboundTrafficPolicy").get("mode") == "REGISTRY_ONLY",
     )
 
 

@@ -1,0 +1,101 @@
+"""The actions on existing Pods: parameters in, results out. No rule, no Kubernetes objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import ops
+
+from init_egress import audit, egress, mesh
+from init_egress.backends import Unavailable
+from init_egress.bulk import Bulk
+from init_egress.cluster import Cluster, ClusterError, Forbidden
+from init_egress.existing import Scope
+from init_egress.manifests import Owner
+from init_egress.rule import Verdict
+from init_egress.settings import ConfigError, Settings
+from init_egress.workload import Sources
+
+Inputs = tuple[Cluster, Settings, Owner, str, Sources | None]
+"""What the reconciler takes: all that Juju and the operator say."""
+
+OPERATIONAL = (ConfigError, mesh.MeshUnknown, mesh.MeshPending, Unavailable, ClusterError)
+"""What an operator, or time, can mend. Anything else is a fault of the charm."""
+
+_FINDINGS_LIMIT = 80_000
+
+
+@dataclass(frozen=True)
+class AuditParams:
+    """The parameters of `audit`."""
+
+    namespace: str = ""
+    selector: str = ""
+    verdict: str = ""
+    format: str = "json"
+
+    @property
+    def scope(self) -> Scope:
+        """Which Pods are asked about."""
+        return Scope(self.namespace, self.selector)
+
+    def __post_init__(self) -> None:
+        if self.verdict:
+            Verdict(self.verdict)
+        if self.format not in ("json", "table"):
+            raise ValueError(f"format: {self.format!r} is neither json nor table")
+        _ = self.scope
+
+
+class Actions(ops.Object):
+    """Carries out the actions that read and mend existing Pods.
+
+    Args:
+        charm: whose actions they are.
+        inputs: gives what the operator configured; raises what is in `OPERATIONAL`.
+    """
+
+    def __init__(self, charm: ops.CharmBase, inputs: Callable[[], Inputs]) -> None:
+        super().__init__(charm, "actions")
+        self._inputs = inputs
+        self._application = charm.app.name
+        self.framework.observe(charm.on.audit_action, self._on_audit)
+
+    def _on_audit(self, event: ops.ActionEvent) -> None:
+        params = event.load_params(AuditParams, errors="fail")
+        try:
+            cluster, settings, _, mesh_namespace, _ = self._inputs()
+            bulk = Bulk.connect()
+            seen = mesh.read(mesh_namespace, cluster.config_maps(mesh_namespace))
+            facts = seen.facts() + egress.facts(bulk, params.namespace, mesh_namespace)
+            found = audit.audit(
+                bulk,
+                settings.policy,
+                params.scope,
+                self._application,
+                verdict=Verdict(params.verdict) if params.verdict else None,
+                limit=_FINDINGS_LIMIT,
+                progress=event.log,
+            )
+        except OPERATIONAL as error:
+            event.fail(message(error, self._application))
+            return
+        results: dict[str, object] = {"summary": found.summary, "pods": found.pods}
+        results |= {verdict.value: n for verdict, n in audit.ordered(found.verdicts)}
+        results["stuck"] = found.stuck
+        if found.left_out:
+            results |= {"left-out": found.left_out, "narrow": found.narrow}
+        if params.format == "table":
+            results["table"] = audit.table(found, facts)
+        else:
+            results["document"] = msgspec.json.encode(audit.document(found, facts)).decode()
+        event.set_results(results)
+
+
+def message(error: Exception, application: str) -> str:
+    """What to tell the operator, with the command that helps where there is one."""
+    if isinstance(error, Forbidden):
+        return f"no right to the cluster; run: juju trust {application} --scope=cluster"
+    return str(error)
