@@ -71,6 +71,16 @@ class Unit:
         self.state = self.context.run(getattr(self.context.on, event)(), self.state)
         return self.status
 
+    def act(self, action: str, **params: Any) -> dict[str, Any]:
+        """Run an action, the hyphens of its parameters written as underscores; its results.
+
+        Raises:
+            ActionFailed: the action said that it failed.
+        """
+        named = {key.replace("_", "-"): value for key, value in params.items()}
+        self.state = self.context.run(self.context.on.action(action, params=named), self.state)
+        return dict(self.context.action_results or {})
+
     @property
     def status(self) -> Status:
         """The unit's status."""
