@@ -1,0 +1,1 @@
+"""What maintainers run to keep the repository in step with itself."""
