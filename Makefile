@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+SBOM := build/sbom/tool/bin
 export PYTHONPATH := src:.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-emit-index-url --no-header
 
-.PHONY: help demo test check lint types format unit cases testbed build bench requirements clean
+.PHONY: help demo test check lint types format unit cases testbed build bench requirements licences sbom clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,6 +23,7 @@ check: lint types
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/zizmor --offline --quiet .github
 
 types: $(VENV)/ready
 	$(BIN)/pyright --pythonpath $(BIN)/python
@@ -53,9 +55,25 @@ requirements: $(VENV)/ready ## pin anew what ships and what the tests need
 	$(COMPILE) -c requirements.txt requirements-webhook.in -o requirements-webhook.txt
 	$(COMPILE) tests/requirements.in -o tests/requirements.txt
 	$(COMPILE) -c requirements-webhook.txt benchmarks/requirements.in -o benchmarks/requirements.txt
+	$(COMPILE) tools/requirements.in -o tools/requirements.txt
+
+licences: $(VENV)/ready ## write the page of the licences of what ships
+	$(BIN)/python -m tools.licences
+
+sbom: ## write what ships as CycloneDX documents in build/sbom
+	@rm -rf build/sbom && $(PYTHON) -m venv build/sbom/tool
+	@$(SBOM)/pip install --quiet --disable-pip-version-check --require-hashes -r tools/requirements.txt
+	@for name in charm:requirements.txt webhook:requirements-webhook.txt; do \
+	  folder=build/sbom/$${name%%:*}; \
+	  $(PYTHON) -m venv --without-pip $$folder && \
+	  $(SBOM)/pip --quiet --python $$folder/bin/python install --require-hashes -r $${name#*:} && \
+	  $(SBOM)/cyclonedx-py environment --output-reproducible --output-file $$folder.cdx.json \
+	    $$folder/bin/python || exit 1; \
+	done
+	@ls build/sbom/*.cdx.json
 
 clean: ## remove what make made here (the testbed's cache stays)
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/ready: requirements.txt requirements-webhook.txt tests/requirements.txt
