@@ -19,7 +19,7 @@ _SHOWN = 10
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     egress: tuple[msgspec.Raw, ...] | None = None
-    outbound_traffic_policy: msgspec.Raw | None = None
+    outbound_traffic_policy: dict[str, object] | None = None
 
 
 class _Sidecar(msgspec.Struct, frozen=True):
