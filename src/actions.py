@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 import msgspec
 import ops
 
-from init_egress import audit, egress, mesh
+from init_egress import (
+    audit,
+    backends,
+    coverage,
+    egress,
+    existing,
+    explanation,
+    mesh,
+    verification,
+)
 from init_egress.backends import Unavailable
 from init_egress.bulk import Bulk
 from init_egress.cluster import Cluster, ClusterError, Forbidden
@@ -49,6 +59,29 @@ class AuditParams:
         _ = self.scope
 
 
+@dataclass(frozen=True)
+class VerifyParams:
+    """The parameters of `verify`."""
+
+    namespace: str = ""
+
+    def __post_init__(self) -> None:
+        if self.namespace:
+            existing.check_name(self.namespace, "Namespace")
+
+
+@dataclass(frozen=True)
+class ExplainParams:
+    """The parameters of `explain`."""
+
+    namespace: str
+    pod: str
+
+    def __post_init__(self) -> None:
+        existing.check_name(self.namespace, "Namespace")
+        existing.check_name(self.pod, "Pod")
+
+
 class Actions(ops.Object):
     """Carries out the actions that read and mend existing Pods.
 
@@ -62,6 +95,8 @@ class Actions(ops.Object):
         self._inputs = inputs
         self._application = charm.app.name
         self.framework.observe(charm.on.audit_action, self._on_audit)
+        self.framework.observe(charm.on.verify_action, self._on_verify)
+        self.framework.observe(charm.on.explain_action, self._on_explain)
 
     def _on_audit(self, event: ops.ActionEvent) -> None:
         params = event.load_params(AuditParams, errors="fail")
@@ -92,6 +127,49 @@ class Actions(ops.Object):
         else:
             results["document"] = msgspec.json.encode(audit.document(found, facts)).decode()
         event.set_results(results)
+
+    def _on_verify(self, event: ops.ActionEvent) -> None:
+        params = event.load_params(VerifyParams, errors="fail")
+        try:
+            cluster, settings, owner, mesh_namespace, _ = self._inputs()
+            form = backends.choose(settings, cluster.serves, owner.application)
+            if params.namespace:
+                asked = [existing.read_namespace(Bulk.connect(), params.namespace)]
+            else:
+                seen = mesh.read(mesh_namespace, cluster.config_maps(mesh_namespace))
+                asked = verification.mesh_namespaces(cluster.namespaces(), settings.policy, seen)
+            covered = coverage.cover(
+                cluster,
+                asked,
+                settings.policy,
+                owner,
+                form,
+                limit=_FINDINGS_LIMIT,
+                progress=event.log,
+            )
+        except OPERATIONAL as error:
+            event.fail(message(error, self._application))
+            return
+        event.set_results(covered.results())
+
+    def _on_explain(self, event: ops.ActionEvent) -> None:
+        params = event.load_params(ExplainParams, errors="fail")
+        try:
+            cluster, settings, owner, _, _ = self._inputs()
+            explained = explanation.explain(
+                Bulk.connect(),
+                cluster,
+                settings.policy,
+                owner,
+                backends.choose(settings, cluster.serves, owner.application),
+                params.namespace,
+                params.pod,
+                datetime.now(timezone.utc),
+            )
+        except OPERATIONAL as error:
+            event.fail(message(error, self._application))
+            return
+        event.set_results(explained.results())
 
 
 def message(error: Exception, application: str) -> str:

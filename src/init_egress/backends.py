@@ -11,7 +11,7 @@ from init_egress.cluster import (
     WEBHOOK_CONFIGURATION,
     GlobalKind,
 )
-from init_egress.manifests import Form
+from init_egress.manifests import Form, Owner
 from init_egress.settings import Backend, PolicyKind, Settings
 
 KINDS = {
@@ -47,6 +47,12 @@ def choose(settings: Settings, serves: Callable[[GlobalKind], bool], application
         if serves(KINDS[form]):
             return form
     raise Unavailable(_missing(settings, application))
+
+
+def policy_name(form: Form, owner: Owner) -> str:
+    """The name of the object that carries a form out, which is of the kind `KINDS[form]`."""
+    # The API server calls webhooks in the order of their configurations' names: after Istio's.
+    return f"zz-{owner.name}" if form is Form.WEBHOOK else owner.name
 
 
 def _preferred(settings: Settings) -> tuple[Form, ...]:

@@ -211,8 +211,14 @@ class Cluster:
         Returns:
             The Pod as it would be stored.
         """
-        with _translated(f"create a Pod in {namespace} by dry run"):
-            return dict(self._client.create(POD.from_dict(pod), namespace=namespace, dry_run=True))
+
+        def once() -> Manifest:
+            with _translated(f"create a Pod in {namespace} by dry run"):
+                return dict(
+                    self._client.create(POD.from_dict(pod), namespace=namespace, dry_run=True)
+                )
+
+        return _transient()(once)
 
     def _first(self, kind: GlobalKind) -> None:
         title = api_info(kind).resource.kind
@@ -275,7 +281,7 @@ def fault(action: str, code: int, message: str) -> ClusterError:
 
 def _kind_of_fault(code: int, message: str) -> type[ClusterError]:
     # An admission webhook may deny with 403 too; only RBAC names the user and the verb.
-    if code == 401 or (code == 403 and "cannot" in message and "User" in message):
+    if code == 401 or (code == 403 and 'User "' in message and '" cannot ' in message):
         return Forbidden
     if code == 429 or code >= 500:
         return Unreachable

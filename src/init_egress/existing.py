@@ -6,6 +6,7 @@ what is read here besides is what became of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,6 +22,7 @@ from init_egress.rule import Decision, Policy
 PATIENCE = timedelta(minutes=5)
 """After this long an init container that runs counts as waiting for a network that never comes."""
 
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _CRASHED = ("CrashLoopBackOff", "Error", "RunContainerError")
 _WAITING_ITS_TURN = ("PodInitializing", "ContainerCreating", "")
 _ANNOTATED = b'"f:traffic.sidecar.istio.io/excludeOutbound'
@@ -250,6 +252,23 @@ def _network_since(pod: StoredPod) -> datetime | None:
     return None
 
 
+def check_name(text: str, kind: str) -> None:
+    """Check that a text can be an object's name, and so a part of a path.
+
+    Args:
+        text: what was given for a name.
+        kind: the object's, such as `Pod`.
+
+    Raises:
+        ValueError: it can't; the message says where names are to be seen.
+    """
+    if not _NAME.fullmatch(text):
+        raise ValueError(
+            f"{text!r} is no name of a {kind}; see: kubectl get {kind.lower()}s"
+            f"{'' if kind == 'Namespace' else ' -A'}"
+        )
+
+
 @dataclass(frozen=True)
 class Scope:
     """Which Pods are asked about.
@@ -263,6 +282,8 @@ class Scope:
     selector: str = ""
 
     def __post_init__(self) -> None:
+        if self.namespace:
+            check_name(self.namespace, "Namespace")
         selector.parse(self.selector)  # raises ValueError, which says what is wrong with it
 
     def path(self, group: str, plural: str) -> str:
@@ -339,8 +360,35 @@ def read_namespace(bulk: Bulk, name: str) -> Namespace:
     Raises:
         NotFound: it isn't there.
     """
-    path = f"/api/v1/namespaces/{name}"
-    return bulk.get(path, StoredNamespace, f"namespace {name}").as_read_by_rule()
+    return read_stored_namespace(bulk, name).as_read_by_rule()
+
+
+def read_stored_namespace(bulk: Bulk, name: str) -> StoredNamespace:
+    """Read one namespace with all that is stored of it.
+
+    Raises:
+        NotFound: it isn't there; the message says where to look.
+    """
+    try:
+        return bulk.get(f"/api/v1/namespaces/{name}", StoredNamespace, f"namespace {name}")
+    except NotFound as error:
+        raise NotFound(f"no namespace {name}; see: kubectl get namespaces", error.code) from error
+
+
+def read_pod(bulk: Bulk, namespace: str, name: str) -> StoredPod:
+    """Read one Pod.
+
+    Raises:
+        NotFound: it isn't there; the message says where to look.
+    """
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+    try:
+        return bulk.get(path, StoredPod, f"Pod {namespace}/{name}")
+    except NotFound as error:
+        raise NotFound(
+            f"no Pod {name} in namespace {namespace}; see: kubectl get pods -n {namespace}",
+            error.code,
+        ) from error
 
 
 def _namespaces(bulk: Bulk, scope: Scope) -> dict[str, Namespace]:

@@ -147,7 +147,7 @@ def _reconcile_webhook(
 ) -> Report:
     configuration = [o for o in planned.objects if o["kind"] == WEBHOOK_CONFIGURATION.__name__]
     others = [o for o in planned.objects if o not in configuration]
-    if cluster.get(WEBHOOK_CONFIGURATION, f"zz-{owner.name}"):
+    if cluster.get(WEBHOOK_CONFIGURATION, backends.policy_name(planned.form, owner)):
         # A new authority must be trusted before a replica serves a certificate of it.
         cluster.apply(configuration)
     cluster.apply(others)

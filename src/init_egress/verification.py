@@ -40,6 +40,7 @@ class Effect(str, Enum):
 
     ARRIVES = "arrives"
     MISSING = "missing"
+    REJECTED = "rejected"
     UNVERIFIED = "unverified"
 
 
@@ -49,7 +50,7 @@ class Verification:
 
     Attributes:
         effect: what the dry run showed.
-        detail: where, or why nothing could be shown.
+        detail: where, or why nothing could be shown, in the API server's words if it said no.
         milliseconds: how long the creation took, with all of admission; 0 if there was none.
         verdict: the rule's verdict on the Pod without the charm, if there was one.
         native_sidecars: whether Pods have native sidecars there unless they opt out.
@@ -109,17 +110,30 @@ def verify(
         return Verification(Effect.UNVERIFIED, "no namespace of the mesh yet")
     reasons: list[str] = []
     for namespace in candidates[:_NAMESPACES_TRIED]:
-        found = _try(cluster, namespace, policy, owner.probe(form), patience)
-        if found.effect is not Effect.UNVERIFIED:
+        found = examine(cluster, namespace, policy, owner.probe(form), patience)
+        if found.effect in (Effect.ARRIVES, Effect.MISSING):
             return found
         reasons.append(found.detail)
     return Verification(Effect.UNVERIFIED, reasons[0])
 
 
-def _try(
+def examine(
     cluster: Cluster, namespace: Namespace, policy: Policy, label: str, patience: float
 ) -> Verification:
-    """Ask in one namespace: first a Pod like any other, then one without a native sidecar."""
+    """Show whether the remedy arrives in one namespace; that admission says no is an answer too.
+
+    A Pod like any other is asked about first, then one without a native sidecar.
+
+    Args:
+        cluster: where.
+        namespace: the namespace, of the mesh or not.
+        policy: what the operator configured.
+        label: the probe label of the form that is asked about.
+        patience: seconds to wait for it to take effect.
+
+    Raises:
+        ClusterError: the cluster can't be asked.
+    """
     try:
         found = prove(cluster, namespace, policy, manifests.probe_pod(policy), label, patience)
         if found.verdict is not Verdict.NATIVE_SIDECAR:
@@ -128,7 +142,7 @@ def _try(
         found = prove(cluster, namespace, policy, without, label, patience)
         return replace(found, native_sidecars=True)
     except Refused as refused:
-        return Verification(Effect.UNVERIFIED, f"{namespace.name}: {refused}")
+        return Verification(Effect.REJECTED, str(refused))
 
 
 def prove(
@@ -166,14 +180,14 @@ def prove(
         begun = time.monotonic()
         found = cluster.dry_run(namespace.name, manifests.labelled(pod, label))
         took = round((time.monotonic() - begun) * 1000)
-        arrives = all(_holds(found, operation) for operation in decision.patch)
+        arrives = all(holds(found, operation) for operation in decision.patch)
         effect = Effect.ARRIVES if arrives else Effect.MISSING
         return Verification(effect, namespace.name, took, decision.verdict)
 
     return until(attempt, lambda found: found.effect is Effect.ARRIVES, patience)
 
 
-def _holds(pod: Manifest, operation: PatchOperation) -> bool:
+def holds(pod: Manifest, operation: PatchOperation) -> bool:
     """Tell whether the Pod is as a patch operation leaves it; further fields don't matter."""
     found: object = pod
     for step in operation.path.split("/")[1:]:
