@@ -67,8 +67,8 @@ sbom: ## write what ships as CycloneDX documents in build/sbom
 	  folder=build/sbom/$${name%%:*}; \
 	  $(PYTHON) -m venv --without-pip $$folder && \
 	  $(SBOM)/pip --quiet --python $$folder/bin/python install --require-hashes -r $${name#*:} && \
-	  $(SBOM)/cyclonedx-py environment --output-reproducible --output-file $$folder.cdx.json \
-	    $$folder/bin/python || exit 1; \
+	  env -u PYTHONPATH PYTHONWARNINGS=ignore $(SBOM)/cyclonedx-py environment --pyproject pyproject.toml --mc-type application \
+	    --output-reproducible --output-file $$folder.cdx.json $$folder/bin/python || exit 1; \
 	done
 	@ls build/sbom/*.cdx.json
 
