@@ -79,7 +79,8 @@ KYVERNO = Module(
     files={"kyverno.yaml": "config/install-latest-testing.yaml"},
     requires="github.com/kyverno/kyverno",
 )
-MODULES = (ETCD, KUBERNETES, ISTIO, KYVERNO)
+KWOK = Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
+MODULES = (ETCD, KUBERNETES, ISTIO, KYVERNO, KWOK)
 
 
 def product(module: Module, name: str) -> Path:
