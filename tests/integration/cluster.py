@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import httpx2
 import lightkube
 from lightkube.core.exceptions import ApiError
-from lightkube.core.resource import GlobalResource
+from lightkube.core.resource import GlobalResource, NamespacedResource
 from lightkube.generic_resource import create_global_resource
 from lightkube.models.authorization_v1 import ResourceAttributes, SubjectAccessReviewSpec
 from lightkube.models.meta_v1 import ObjectMeta
@@ -19,8 +19,18 @@ from lightkube.resources.admissionregistration_v1 import (
     MutatingAdmissionPolicyBinding,
     MutatingWebhookConfiguration,
 )
+from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.authorization_v1 import SubjectAccessReview
-from lightkube.resources.core_v1 import Namespace, Pod, ServiceAccount
+from lightkube.resources.core_v1 import (
+    ConfigMap,
+    Namespace,
+    Pod,
+    Secret,
+    Service,
+    ServiceAccount,
+)
+from lightkube.resources.networking_v1 import NetworkPolicy
+from lightkube.resources.policy_v1 import PodDisruptionBudget
 
 from tests.integration import names
 from tests.integration.pods import INJECTED_NAMESPACE_LABELS, StoredPod
@@ -37,11 +47,23 @@ KINDS: Mapping[str, type[GlobalResource]] = {
     "ClusterPolicy": CLUSTER_POLICY,
     "MutatingPolicy": MUTATING_POLICY,
 }
-"""Every kind that a backend may write."""
+"""Every cluster-wide kind that a backend may write."""
+
+WORKLOAD_KINDS: Mapping[str, type[NamespacedResource]] = {
+    "ConfigMap": ConfigMap,
+    "Deployment": Deployment,
+    "NetworkPolicy": NetworkPolicy,
+    "PodDisruptionBudget": PodDisruptionBudget,
+    "Secret": Secret,
+    "Service": Service,
+    "ServiceAccount": ServiceAccount,
+}
+"""What the webhook's workload is made of."""
 
 BACKEND_KINDS: Mapping[str, tuple[str, ...]] = {
     "native": ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
     "kyverno": ("ClusterPolicy", "MutatingPolicy"),
+    "webhook": ("MutatingWebhookConfiguration", *WORKLOAD_KINDS),
 }
 
 
@@ -59,21 +81,27 @@ class Cluster:
         self._client = client
 
     def served_backends(self) -> tuple[str, ...]:
-        """The backends whose kinds this cluster serves."""
+        """The backends whose kinds this cluster serves, in the order of `auto`."""
         return tuple(
             backend
             for backend, kinds in BACKEND_KINDS.items()
-            if any(self._list(kind) is not None for kind in kinds)
+            if any(self._list(kind) is not None for kind in kinds if kind in KINDS)
         )
 
     def written(self, model: str) -> set[Written]:
         """All that the application of a model wrote; a kind that isn't served holds nothing."""
         labels = {names.APPLICATION_LABEL: names.APP, names.MODEL_LABEL: model}
-        return {
+        policies = {
             Written(kind, item.metadata.name)
             for kind in KINDS
             for item in self._list(kind, labels) or ()
         }
+        workload = {
+            Written(kind, item.metadata.name)
+            for kind in WORKLOAD_KINDS
+            for item in self._everywhere(kind, labels)
+        }
+        return policies | workload
 
     def may_write_policies(self, namespace: str, account: str) -> bool:
         """Whether a service account may create what the native backend writes."""
@@ -141,6 +169,10 @@ class Cluster:
             if error.response.status_code == 404:
                 return None
             raise
+
+    def _everywhere(self, kind: str, labels: Mapping[str, str]) -> list[Any]:
+        """The objects of a kind of the workload, in whatever namespace."""
+        return list(self._client.list(WORKLOAD_KINDS[kind], namespace="*", labels=dict(labels)))
 
 
 def _typed(pod: Mapping[str, Any]) -> Pod:

@@ -195,13 +195,6 @@ def bench(
 
     It is set up once; if that fails, the tests that need it fail at once and not after a deadline.
     """
-    if not cluster.served_backends():
-        pytest.skip(
-            book.could_not_assert(
-                "what the charm does once it is active",
-                "the cluster serves neither MutatingAdmissionPolicy nor Kyverno's policies",
-            )
-        )
     status = wait(juju, conditions.active)
     if names.NOT_VERIFIED in conditions.leader(status).message:
         book.could_not_assert("that the charm verifies its remedy", "its status says it could not")

@@ -9,6 +9,7 @@ out is a fault as well.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from init_egress import manifests, rule
 from init_egress.pod import Namespace, Pod
 from init_egress.rule import Verdict, decide
 from init_egress.settings import Backend, Config, ConfigError
-from tests.integration import inputs, names, pods
+from tests.integration import cluster, inputs, names, pods
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(
@@ -310,6 +311,17 @@ def test_the_constants_exist() -> None:
     assert set(_members(names.Option)) <= ours.options
     assert set(_members(names.Action)) <= ours.actions
     assert set(_members(names.PilotEndpoint)) <= pilot.endpoints
+
+
+@pytest.mark.parametrize("backend", names.BACKENDS)
+def test_the_kinds_that_are_looked_for_are_those_that_the_charm_writes(backend: str) -> None:
+    templates = [path.read_text() for path in (ROOT / "templates" / backend).glob("*.j2")]
+    kinds = {
+        kind for text in templates for kind in re.findall(r"^kind: (\w+)", text, re.MULTILINE)
+    }
+
+    assert set(cluster.BACKEND_KINDS[backend]) == kinds
+    assert kinds <= {*cluster.KINDS, *cluster.WORKLOAD_KINDS}
 
 
 def test_the_keys_of_results_are_written_by_the_charm() -> None:
