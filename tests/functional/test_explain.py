@@ -15,6 +15,7 @@ from ops import testing
 
 from init_egress.cluster import POD
 from init_egress.rule import EXCLUDE_RANGES, Verdict
+from tests.functional.admission import failing_webhook
 from tests.functional.unit import Unit
 from tests.testbed.control_plane import STRANGER, ControlPlane, Manifest
 from tests.testbed.fixtures import MakeNamespace
@@ -208,6 +209,21 @@ def test_a_pod_that_admission_would_reject_now_is_told_in_its_words(
     assert results["if-created-now"].startswith("it would be rejected: ")
     assert "exceeded quota: full" in results["if-created-now"]
     assert results["why-different"] == "there is nothing to compare it with"
+
+
+def test_a_webhook_that_fails_closed_would_reject_it(
+    unit: Unit, cluster: ControlPlane, client: Client, team: str, made: list[Manifest]
+) -> None:
+    pod = _pod_of(_deployment(team), cluster, client, made)
+    failing = failing_webhook({"kubernetes.io/metadata.name": team})
+    made.append(failing)
+    cluster.apply([failing])
+    wait_until(lambda: _is_refused(client, team), "the webhook fails")
+
+    results = unit.act("explain", namespace=team, pod=_name(pod))
+
+    assert results["if-created-now"].startswith("it would be rejected: ")
+    assert 'failed calling webhook "pods.fails.example.com"' in results["if-created-now"]
 
 
 # Who makes the Pod

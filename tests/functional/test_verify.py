@@ -11,6 +11,7 @@ from lightkube.core.exceptions import ApiError
 from ops import testing
 
 from init_egress.cluster import POD
+from tests.functional.admission import denying, failing_webhook
 from tests.functional.load import A_POD
 from tests.functional.unit import Unit
 from tests.testbed.control_plane import STRANGER, ControlPlane, Manifest
@@ -172,18 +173,18 @@ def test_another_policy_that_denies_is_told_in_its_words(
     unit: Unit, istiod: Istiod, namespace: MakeNamespace, cluster: ControlPlane, client: Client
 ) -> None:
     team = namespace({**IN_THE_MESH, "verify-denied": "true"})
-    denying = _denying({"verify-denied": "true"}, "User containers cannot come in here")
-    cluster.apply(denying)
+    policy = denying({"verify-denied": "true"}, "User containers cannot come in here")
+    cluster.apply(policy)
     try:
         wait_until(lambda: "cannot come in" in _refusal(client, team), "the policy denies")
         unit.configured(namespace_selector=HERE)
 
         row = rows(unit.act("verify"))[team]
     finally:
-        cluster.delete(denying)
+        cluster.delete(policy)
 
     assert row["effect"] == "rejected"
-    assert "ValidatingAdmissionPolicy 'verify-denies'" in row["detail"]
+    assert "ValidatingAdmissionPolicy 'tests-deny'" in row["detail"]
     assert "User containers cannot come in here" in row["detail"]
 
 
@@ -191,7 +192,7 @@ def test_a_webhook_that_fails_closed_rejects_only_its_own_namespace(
     unit: Unit, istiod: Istiod, namespace: MakeNamespace, cluster: ControlPlane, client: Client
 ) -> None:
     broken, free = namespace({**IN_THE_MESH, "verify-broken": "true"}), namespace(IN_THE_MESH)
-    failing = _failing_webhook({"verify-broken": "true"})
+    failing = failing_webhook({"verify-broken": "true"})
     cluster.apply([failing])
     try:
         wait_until(lambda: "failed calling webhook" in _refusal(client, broken), "it fails")
@@ -203,7 +204,7 @@ def test_a_webhook_that_fails_closed_rejects_only_its_own_namespace(
 
     assert found[free]["effect"] == "arrives"
     assert found[broken]["effect"] == "rejected"
-    assert 'failed calling webhook "pods.verify.example.com"' in found[broken]["detail"]
+    assert 'failed calling webhook "pods.fails.example.com"' in found[broken]["detail"]
 
 
 # One namespace by name
@@ -294,58 +295,3 @@ def _refusal(client: Client, namespace: str) -> str:
 def _of(version: str, kind: str, namespace: str, spec: Manifest) -> Manifest:
     metadata = {"name": "verify", "namespace": namespace}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
-
-
-_PODS_ARE_CREATED = {
-    "apiGroups": [""],
-    "apiVersions": ["v1"],
-    "operations": ["CREATE"],
-    "resources": ["pods"],
-}
-
-
-def _denying(labels: dict[str, str], message: str) -> list[Manifest]:
-    """A policy that denies every Pod in namespaces with these labels."""
-    version = "admissionregistration.k8s.io/v1"
-    metadata = {"name": "verify-denies"}
-    constraints = {"resourceRules": [_PODS_ARE_CREATED]}
-    validations = [{"expression": "false", "message": message}]
-    return [
-        {
-            "apiVersion": version,
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": metadata,
-            "spec": {"matchConstraints": constraints, "validations": validations},
-        },
-        {
-            "apiVersion": version,
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": metadata,
-            "spec": {
-                "policyName": "verify-denies",
-                "validationActions": ["Deny"],
-                "matchResources": {"namespaceSelector": {"matchLabels": labels}},
-            },
-        },
-    ]
-
-
-def _failing_webhook(labels: dict[str, str]) -> Manifest:
-    """A webhook that nobody answers for, and that fails closed."""
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": "verify-broken"},
-        "webhooks": [
-            {
-                "name": "pods.verify.example.com",
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                "failurePolicy": "Fail",
-                "timeoutSeconds": 1,
-                "clientConfig": {"url": "https://127.0.0.1:1/nobody"},
-                "rules": [_PODS_ARE_CREATED],
-                "namespaceSelector": {"matchLabels": labels},
-            }
-        ],
-    }

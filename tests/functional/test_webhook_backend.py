@@ -25,6 +25,7 @@ from ops import testing
 
 from init_egress import reconciler, workload
 from init_egress.cluster import DEPLOYMENT, POD, SECRET, WEBHOOK_CONFIGURATION
+from init_egress.recreation import LAST_APPLIED
 from init_egress.rule import EXCLUDE_RANGES
 from tests.functional.load import A_POD, creating_pods
 from tests.functional.unit import MODEL, Status, Unit, objects
@@ -74,6 +75,25 @@ def test_the_webhook_comes_into_force_through_its_service(
     assert "2 of 2 replicas ready, 2 up to date" in status.message
     pod = client.create(POD.from_dict(A_POD), namespace=team, dry_run=True)
     assert pod["metadata"]["annotations"][EXCLUDE_RANGES] == EVERYTHING
+
+
+def test_verify_and_explain_tell_what_the_webhook_does(
+    webhook: Unit, node: Workloads, team: str, cluster: ControlPlane, client: Client
+) -> None:
+    before = client.create(POD.from_dict(A_POD), namespace=team)
+    name = str(before.metadata and before.metadata.name)
+    created = datetime.fromisoformat(before["metadata"]["creationTimestamp"])
+    # The API server tells times in whole seconds.
+    wait_until(lambda: datetime.now(timezone.utc) - created > timedelta(seconds=1), "a second")
+    cluster.kubectl("annotate", "-n", team, "pod", name, f"{LAST_APPLIED}={json.dumps(A_POD)}")
+    webhook.configured(backend="webhook")
+
+    verified = webhook.act("verify", namespace=team)
+    explained = webhook.act("explain", namespace=team, pod=name)
+
+    assert json.loads(verified["document"])["namespaces"][0]["backend"] == "webhook"
+    assert "webhook sets annotation" in explained["if-created-now"]
+    assert f"before MutatingWebhookConfiguration {CONFIGURATION} was" in explained["why-different"]
 
 
 def test_nobody_is_sent_to_a_webhook_that_does_not_answer_yet(
