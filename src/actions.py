@@ -19,6 +19,7 @@ from init_egress import (
     mesh,
     verification,
 )
+from init_egress.advice import Juju
 from init_egress.backends import Unavailable
 from init_egress.bulk import Bulk
 from init_egress.cluster import Cluster, ClusterError, Forbidden
@@ -109,7 +110,7 @@ class Actions(ops.Object):
                 bulk,
                 settings.policy,
                 params.scope,
-                self._application,
+                Juju(self._application),
                 verdict=Verdict(params.verdict) if params.verdict else None,
                 limit=_FINDINGS_LIMIT,
                 progress=event.log,

@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 import msgspec
 
 from init_egress import rule
+from init_egress.advice import Commands, todo
 from init_egress.bulk import Bulk
 from init_egress.existing import OwnerReference, Scope, Seen, StoredPod, Stuck, survey
 from init_egress.owners import Owners
@@ -117,7 +118,7 @@ def audit(
     bulk: Bulk,
     policy: Policy,
     scope: Scope,
-    application: str,
+    commands: Commands,
     *,
     verdict: Verdict | None = None,
     limit: int | None = None,
@@ -129,7 +130,7 @@ def audit(
         bulk: where.
         policy: what the operator configured.
         scope: which Pods.
-        application: our application's name, for the commands in what is to be done.
+        commands: those that what is to be done is said in.
         verdict: list only Pods that have it; all are counted.
         limit: bytes of JSON that the findings may take; None keeps all.
         progress: is told how far the audit has come.
@@ -145,7 +146,7 @@ def audit(
         if tally.pods % PROGRESS_EVERY == 0:
             progress(f"{tally.pods} Pods read, {tally.stuck} of them stuck")
         if verdict in (None, seen.decision.verdict):
-            finding = find(seen, policy, application)
+            finding = find(seen, policy, commands)
             controller = seen.pod.metadata.controller
             kept.add((finding, controller), _rank(finding), _ROOM_FOR_OWNER)
     return Audit(
@@ -174,13 +175,13 @@ class _Tally:
         counts[seen.decision.verdict] += 1
 
 
-def find(seen: Seen, policy: Policy, application: str) -> Finding:
+def find(seen: Seen, policy: Policy, commands: Commands) -> Finding:
     """What is to be said of one Pod, but for who owns it.
 
     Args:
         seen: the Pod.
         policy: what the operator configured.
-        application: our application's name, for the command in what is to be done.
+        commands: those that what is to be done is said in.
     """
     pod, decision = seen.pod, seen.decision
     return Finding(
@@ -188,7 +189,7 @@ def find(seen: Seen, policy: Policy, application: str) -> Finding:
         pod=pod.metadata.name,
         verdict=decision.verdict,
         reason=decision.reason,
-        todo=todo(seen, policy, application),
+        todo=todo(seen, policy, commands),
         cut_off=decision.cut_off,
         stuck=seen.stuck,
         too_late=seen.too_late,
@@ -213,51 +214,6 @@ def excludes(pod: StoredPod) -> Excludes | None:
             args = container.args or ()
             ranges, ports = _value(args, _RANGES_FLAG), _value(args, _PORTS_FLAG)
     return Excludes(ranges, ports) if ranges or ports else None
-
-
-def todo(seen: Seen, policy: Policy, application: str) -> str:
-    """One line that says what an operator is to do about a Pod."""
-    if seen.pod.is_finished:
-        return "nothing: it has finished"
-    if seen.pod.is_going:
-        return "nothing: it is being deleted"
-    if seen.stuck and not seen.stuck.for_want_of_network:
-        return f"{seen.stuck.container} can't start ({seen.stuck.reason}): not for want of network"
-    if seen.decision.verdict is Verdict.NEEDS_REMEDY or (seen.too_late and seen.stuck):
-        return _repair(seen, application)
-    if seen.decision.verdict is Verdict.BEYOND_REMEDY:
-        return _beyond(seen, policy, application)
-    if seen.too_late:
-        return "nothing now: its annotations take effect when it is made anew"
-    if seen.stuck:
-        namespace, name = seen.namespace.name, seen.pod.metadata.name
-        log = f"kubectl logs -n {namespace} {name} -c {seen.stuck.container}"
-        return f"it was made with the remedy; see why it fails: {log}"
-    return "nothing"
-
-
-def _repair(seen: Seen, application: str) -> str:
-    action = f"juju run {application}/leader mutate-existing-pods"
-    command = f"{action} namespace={seen.namespace.name}"
-    if seen.pod.metadata.controller is None:
-        return "delete it and create it again; no controller would"
-    if seen.stuck:
-        return f"have it made anew: {command}"
-    if seen.pod.status.phase == "Running":
-        return f"nothing now: its init containers are done; to renew it: {command} restart=all"
-    return f"wait; if it gets stuck: {command}"
-
-
-def _beyond(seen: Seen, policy: Policy, application: str) -> str:
-    if policy.remedy is rule.Remedy.EXCLUDE_IP_RANGES:
-        return (
-            "turn on the mesh's CNI plugin or native sidecars,"
-            f" or: juju config {application} remedy=proxy-group"
-        )
-    return (
-        f"give {', '.join(seen.decision.cut_off)} the proxy's user or group in its own manifest,"
-        f" or: juju config {application} remedy=exclude-ip-ranges"
-    )
 
 
 def _value(args: tuple[str, ...], flag: str) -> str:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import httpx2
 from lightkube import ApiError, Client
+from lightkube.config.kubeconfig import SingleConfig
 from lightkube.core.client import LabelValue
 from lightkube.core.exceptions import ConfigError as KubeconfigError
 from lightkube.core.resource import api_info
@@ -129,6 +130,11 @@ class Cluster:
         """Connect as the Pod's service account, or else as KUBECONFIG says."""
         with _translated("connect to the cluster"):
             return cls(Client(field_manager=FIELD_MANAGER))
+
+    @classmethod
+    def of(cls, config: SingleConfig) -> Cluster:
+        """Connect as a kubeconfig says."""
+        return cls(Client(config=config, field_manager=FIELD_MANAGER))
 
     def serves(self, kind: GlobalKind) -> bool:
         """Tell whether the cluster serves a kind."""

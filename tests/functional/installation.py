@@ -74,15 +74,19 @@ class Installation:
         self._client.delete(NamespaceResource, f"{owner.application}-probe")
 
     def _acts(self, form: Form, settings: Settings, owner: Owner) -> bool:
-        """Whether it changes a Pod of the shape that Istio makes, be there an istiod or not."""
-        labels = {"istio-injection": "enabled", **settings.policy.namespaces.example()}
-        namespace = Namespace(f"{owner.application}-probe", labels)
-        self._plane.create_namespace(namespace.name, labels)
-        pod = as_injected(settings.policy.pods.example())
-        found = verification.prove(
-            self._cluster, namespace, settings.policy, pod, owner.probe(form), 0
-        )
-        return found.effect is verification.Effect.ARRIVES
+        return acts(self._plane, self._cluster, form, settings, owner)
+
+
+def acts(
+    plane: ControlPlane, cluster: Cluster, form: Form, settings: Settings, owner: Owner
+) -> bool:
+    """Whether it changes a Pod of the shape that Istio makes, be there an istiod or not."""
+    labels = {"istio-injection": "enabled", **settings.policy.namespaces.example()}
+    namespace = Namespace(f"{owner.application}-probe", labels)
+    plane.create_namespace(namespace.name, labels)
+    pod = as_injected(settings.policy.pods.example())
+    found = verification.prove(cluster, namespace, settings.policy, pod, owner.probe(form), 0)
+    return found.effect is verification.Effect.ARRIVES
 
 
 def as_injected(labels: dict[str, str]) -> Manifest:

@@ -67,8 +67,8 @@ def test_the_stored_pod_is_as_the_case_expects(
     decision = decide(Pod.from_dict(injected), where, settings.policy)
     assert decision.verdict.value == case.expect.verdict
     assert shape(stored) == shape(patched(injected, decision.patch))
-    assert _expected_part(stored, case) == _expectation(case)
-    assert decide(Pod.from_dict(stored), where, settings.policy).verdict.value in _after(case)
+    assert expected_part(stored, case) == expectation(case)
+    assert decide(Pod.from_dict(stored), where, settings.policy).verdict.value in after(case)
 
 
 def _create(client: Client, namespace: str, pod: Manifest) -> Manifest:
@@ -80,7 +80,7 @@ def _create(client: Client, namespace: str, pod: Manifest) -> Manifest:
     return stored
 
 
-def _expected_part(pod: Manifest, case: Case) -> dict[str, object]:
+def expected_part(pod: Manifest, case: Case) -> dict[str, object]:
     annotations = pod["metadata"].get("annotations") or {}
     contexts = {
         c["name"]: c.get("securityContext") or {} for c in pod["spec"].get("initContainers", [])
@@ -94,14 +94,14 @@ def _expected_part(pod: Manifest, case: Case) -> dict[str, object]:
     }
 
 
-def _expectation(case: Case) -> dict[str, object]:
+def expectation(case: Case) -> dict[str, object]:
     return {
         "annotations": dict(case.expect.annotations),
         "init-containers": {k: dict(v) for k, v in case.expect.init_containers.items()},
     }
 
 
-def _after(case: Case) -> set[str | None]:
+def after(case: Case) -> set[str | None]:
     """The verdicts that the stored Pod may have."""
     if case.expect.after:
         return {case.expect.after}

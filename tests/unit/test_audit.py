@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from init_egress import egress
+from init_egress.advice import Juju, Kubectl
 from init_egress.audit import audit, document, excludes, find, table
 from init_egress.bulk import Bulk
 from init_egress.existing import OwnerReference, Scope, Seen, StoredPod, Stuck
@@ -30,7 +31,7 @@ from init_egress.table import columns
 
 CRASHED = Stuck("fetch", "CrashLoopBackOff", 3, datetime(2026, 1, 2, tzinfo=timezone.utc))
 NO_IMAGE = Stuck("fetch", "ImagePullBackOff", 0, None)
-CONTROLLED = {
+CONTROLLED: Any = {
     "ownerReferences": [
         {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "1", "controller": True}
     ]
@@ -74,11 +75,18 @@ def seen(
     ],
 )
 def test_one_line_says_what_to_do(found: Seen, words: str) -> None:
-    assert words in find(found, Policy(), "egress").todo
+    assert words in find(found, Policy(), Juju("egress")).todo
+
+
+def test_without_juju_the_commands_are_kubectls() -> None:
+    stuck = find(seen(pod(**CONTROLLED), NEEDS, CRASHED), Policy(), Kubectl())
+    running = find(seen(pod("Running", **CONTROLLED), NEEDS), Policy(), Kubectl())
+    assert "kubectl delete pod -n team web" in stuck.todo
+    assert "kubectl rollout restart -n team" in running.todo
 
 
 def test_beyond_a_proxy_remedy_the_other_one_is_offered() -> None:
-    found = find(seen(pod(), BEYOND), Policy(remedy=Remedy.PROXY_USER), "egress")
+    found = find(seen(pod(), BEYOND), Policy(remedy=Remedy.PROXY_USER), Juju("egress"))
     assert "remedy=exclude-ip-ranges" in found.todo
 
 
@@ -219,7 +227,7 @@ def test_counts_are_whole_also_where_the_list_is_cut() -> None:
     namespaces = [{"metadata": {"name": "team"}}]
     bulk = cluster({"/api/v1/pods": {"items": pods}, "/api/v1/namespaces": {"items": namespaces}})
 
-    found = audit(bulk, Policy(), Scope(), "egress", limit=2_000)
+    found = audit(bulk, Policy(), Scope(), Juju("egress"), limit=2_000)
 
     shown = json.loads(msgspec.json.encode(document(found, ["a fact"])))
     assert shown["verdicts"] == {"not-injected": 50}
@@ -235,7 +243,7 @@ def test_it_says_how_far_it_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     bulk = cluster({"/api/v1/pods": {"items": pods}, "/api/v1/namespaces": {"items": None}})
 
-    audit(bulk, Policy(), Scope(), "egress", progress=told.append)
+    audit(bulk, Policy(), Scope(), Juju("egress"), progress=told.append)
 
     assert [line.split()[0] for line in told] == ["2", "4"]
 
