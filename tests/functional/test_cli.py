@@ -190,8 +190,9 @@ def _audited(config: Mapping[str, str]) -> dict[str, str]:
 
 
 @pytest.fixture
-def team(namespace: MakeNamespace, istiod: Istiod, client: Client) -> str:
-    """A namespace of the mesh with a Pod that needs the remedy."""
+def team(namespace: MakeNamespace, istiod: Istiod, client: Client, rendered: Rendered) -> str:
+    """A namespace of the mesh with a Pod that was created without the remedy."""
+    rendered.remove()
     name = namespace({"istio-injection": "enabled", "suite": "cli"})
     client.create(POD.from_dict({**A_POD, "metadata": {"name": "lonely"}}), namespace=name)
     return name
@@ -199,7 +200,7 @@ def team(namespace: MakeNamespace, istiod: Istiod, client: Client) -> str:
 
 @pytest.mark.usefixtures("kubeconfig_of_admin")
 def test_the_table_is_for_people_and_an_exit_code_for_scripts(
-    team: str, rendered: Rendered, capsys: pytest.CaptureFixture[str]
+    team: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["audit", "-n", team, "--mesh-namespace", NAMESPACE, "--exit-code"]) == 3
     printed = capsys.readouterr().out
