@@ -35,6 +35,8 @@ from init_egress.review import VERDICTS
 LIVE = "/livez"
 READY = "/readyz"
 METRICS = "/metrics"
+SERVICE_METRICS = "/metrics/service"
+"""What is the same from each replica, for a scrape that any of them may answer."""
 TEXT = "text/plain; charset=utf-8"
 
 PREFIX = "istio_init_egress_"
@@ -52,14 +54,25 @@ def now() -> datetime:
     return datetime.now(timezone.utc)
 
 
+_also: list[Callable[[bytes], None]] = []
+
+
+def write_also_to(sink: Callable[[bytes], None]) -> None:
+    """Hand every line from now on to a sink too, which must neither wait nor raise."""
+    _also.append(sink)
+
+
 def write(line: object) -> None:
     """Write one line of JSON to standard error; if nobody takes it, it is lost."""
+    encoded = _encoder.encode(line)
     stream = sys.stderr.buffer
     try:
-        stream.write(_encoder.encode(line) + b"\n")
+        stream.write(encoded + b"\n")
         stream.flush()
     except OSError:
         pass
+    for sink in _also:
+        sink(encoded)
 
 
 def log(level: str, message: str, **fields: object) -> None:
@@ -103,8 +116,14 @@ class Metrics(Collector):
     Every count is written by the event loop alone and read by the thread that shows it.
     """
 
-    def __init__(self, build: Mapping[str, str], settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        build: Mapping[str, str],
+        settings: Mapping[str, str],
+        log_lines: Callable[[], Mapping[str, int]] | None = None,
+    ) -> None:
         self.certificate_expiry = 0.0
+        self._log_lines = log_lines
         self._build = dict(build)
         self._settings = dict(settings)
         self._reviews = Counter({(v, dry_run): 0 for v in VERDICTS for dry_run in (False, True)})
@@ -117,6 +136,12 @@ class Metrics(Collector):
         registry = CollectorRegistry()
         registry.register(self)
         ProcessCollector(registry=registry)
+        return registry
+
+    def service_registry(self) -> CollectorRegistry:
+        """What is the same from each replica."""
+        registry = CollectorRegistry()
+        registry.register(_Same(self))
         return registry
 
     def review(self, verdict: str, dry_run: bool, seconds: float) -> None:
@@ -146,8 +171,22 @@ class Metrics(Collector):
             "When the serving certificate expires",
             value=self.certificate_expiry,
         )
+        if self._log_lines is not None:
+            yield self._lines(self._log_lines())
+        yield from self.same()
+
+    def same(self) -> Iterator[Metric]:
+        """The families that are the same from each replica."""
         yield InfoMetricFamily(f"{PREFIX}settings", "What is decided with", value=self._settings)
         yield InfoMetricFamily(f"{PREFIX}build", "What is running", value=self._build)
+
+    def _lines(self, counts: Mapping[str, int]) -> Metric:
+        family = CounterMetricFamily(
+            f"{PREFIX}log_lines", "Log lines sent to Loki, or dropped", labels=["result"]
+        )
+        for result, count in counts.items():
+            family.add_metric([result], count)
+        return family
 
     def _reviews_by_verdict(self) -> Metric:
         family = CounterMetricFamily(
@@ -169,6 +208,14 @@ class Metrics(Collector):
         )
 
 
+class _Same(Collector):
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        return self._metrics.same()
+
+
 Health = Callable[[str], tuple[int, str]]
 """The status and the text for LIVE and READY."""
 
@@ -179,10 +226,10 @@ class PlainServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(
-        self, address: tuple[str, int], registry: CollectorRegistry, health: Health
+        self, address: tuple[str, int], registries: Mapping[str, CollectorRegistry], health: Health
     ) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self.registry = registry
+        self.registries = registries
         self.health = health
         super().__init__(address, _PlainHandler)
 
@@ -207,14 +254,14 @@ class _PlainHandler(BaseHTTPRequestHandler):
         plain = self.server
         assert isinstance(plain, PlainServer)  # noqa: S101 - it makes its own handlers
         path = self.path.partition("?")[0]
-        if path == METRICS:
+        if registry := plain.registries.get(path):
             encode, kind = choose_encoder(self.headers.get("accept", ""))
-            self._send(200, kind, encode(plain.registry))
+            self._send(200, kind, encode(registry))
         elif path in (LIVE, READY):
             status, text = plain.health(path)
             self._send(status, TEXT, text.encode())
         else:
-            text = f"here are only {METRICS}, {LIVE} and {READY}\n"
+            text = f"here are only {', '.join(plain.registries)}, {LIVE} and {READY}\n"
             self._send(404, TEXT, text.encode())
 
     do_HEAD = do_GET  # noqa: N815 - the names are http.server's

@@ -6,7 +6,7 @@ certificate. Settings or a certificate that can't be used end it before it liste
 rolling update never turns ready then, so its predecessors go on serving.
 
 Served on the HTTPS port:   POST /mutate, GET /livez, GET /readyz
-Served without TLS:         GET /metrics, GET /livez, GET /readyz
+Served without TLS:         GET /metrics, GET /metrics/service, GET /livez, GET /readyz
 
 On SIGTERM it turns unready at once and answers on for the grace period, since the API server keeps
 its connections (https://github.com/kubernetes/kubernetes/issues/127335) and endpoints take a while
@@ -50,7 +50,7 @@ from granian.rsgi import (
 )
 from granian.server.embed import Server
 
-from init_egress import __version__, review
+from init_egress import __version__, loki, review
 from init_egress.review import Context
 from init_egress.rule import PatchOperation
 from init_egress.selector import EVERYTHING
@@ -59,6 +59,7 @@ from init_egress.telemetry import (
     LIVE,
     METRICS,
     READY,
+    SERVICE_METRICS,
     TEXT,
     LogHandler,
     Metrics,
@@ -68,6 +69,7 @@ from init_egress.telemetry import (
     now,
     traceback_of,
     write,
+    write_also_to,
 )
 
 PATH = "/mutate"
@@ -82,6 +84,7 @@ BODY_LIMIT = 8 * 1024 * 1024
 _IDLE_MILLISECONDS = 300_000
 _BACKLOG = 1024
 _DRAIN_SECONDS = 5
+_FORWARDING_SECONDS = 2.0
 _DEFAULT_GRACE = 12.0
 _CERTIFICATE_SECONDS = 10.0
 _POLL_SECONDS = 0.02
@@ -376,6 +379,7 @@ class Options:
         port: the port of reviews, with TLS.
         metrics_port: the port of metrics, without TLS.
         grace: seconds to answer on after SIGTERM.
+        logs: the file that says where log lines go beside standard error, if there is one.
     """
 
     settings: Path
@@ -384,6 +388,7 @@ class Options:
     port: int
     metrics_port: int
     grace: float
+    logs: Path | None
 
 
 def parse(arguments: Sequence[str] | None = None) -> Options:
@@ -413,16 +418,27 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         metavar="SECONDS",
         help="answer on for this long after SIGTERM (default: %(default)g)",
     )
+    parser.add_argument(
+        "--logs", type=Path, metavar="FILE", help="says which Loki gets log lines too, as JSON"
+    )
     return Options(**vars(parser.parse_args(arguments)))
 
 
 class Service:
     """One run of the server, from listening to its exit code."""
 
-    def __init__(self, options: Options, settings: Settings, certificate: Certificate) -> None:
+    def __init__(
+        self,
+        options: Options,
+        settings: Settings,
+        certificate: Certificate,
+        forwarder: loki.Forwarder | None = None,
+    ) -> None:
         self._options = options
         self._health = Health(certificate)
-        self._metrics = Metrics(_build(), {"revision": settings.revision})
+        self._metrics = Metrics(
+            _build(), {"revision": settings.revision}, forwarder.counts if forwarder else None
+        )
         self._metrics.certificate_expiry = certificate.expiry.timestamp()
         application = Application(settings.context, self._health, self._metrics)
         self._server = make_server(application, options.address, options.port, certificate)
@@ -436,7 +452,11 @@ class Service:
         """
         options = self._options
         address = options.address, options.metrics_port
-        plain = PlainServer(address, self._metrics.registry(), self._health.answer)
+        registries = {
+            METRICS: self._metrics.registry(),
+            SERVICE_METRICS: self._metrics.service_registry(),
+        }
+        plain = PlainServer(address, registries, self._health.answer)
         _claim(options.address, options.port)
         threading.Thread(target=plain.serve_forever, name="plain", daemon=True).start()
         loop = asyncio.get_running_loop()
@@ -562,12 +582,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = load_settings(options.settings)
         certificate = load_certificate(options.certificate)
+        forwarder = start_forwarding(options.logs) if options.logs else None
         for note in settings.notes:
             log("warning", note)
-        return run(_serve(options, settings, certificate))
+        code = run(_serve(options, settings, certificate, forwarder))
     except (Unusable, OSError) as error:
         log("error", "cannot serve", reason=str(error))
         return 1
+    if forwarder:
+        forwarder.stop(_FORWARDING_SECONDS)
+    return code
+
+
+def start_forwarding(path: Path) -> loki.Forwarder | None:
+    """Send log lines to where the file says; if it can't be used, only that is left undone."""
+    try:
+        forwarder = loki.Forwarder(loki.decode(path.read_bytes()), log)
+    except (OSError, ValueError) as error:
+        log("error", "log lines can't be forwarded", reason=str(error))
+        return None
+    write_also_to(forwarder)
+    return forwarder
 
 
 def run(serving: Coroutine[Any, Any, int]) -> int:
@@ -578,8 +613,13 @@ def run(serving: Coroutine[Any, Any, int]) -> int:
     return loop.run_until_complete(serving)
 
 
-async def _serve(options: Options, settings: Settings, certificate: Certificate) -> int:
-    return await Service(options, settings, certificate).run()
+async def _serve(
+    options: Options,
+    settings: Settings,
+    certificate: Certificate,
+    forwarder: loki.Forwarder | None,
+) -> int:
+    return await Service(options, settings, certificate, forwarder).run()
 
 
 if __name__ == "__main__":

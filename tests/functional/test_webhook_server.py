@@ -31,6 +31,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from init_egress import rule
+from tests.receiver import Receiver, receiving
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,7 +141,9 @@ def ask(
     return response.status, response.read().decode()
 
 
-def launch(folder: Path, settings: str = "", grace: float = GRACE) -> Server:
+def launch(
+    folder: Path, settings: str = "", grace: float = GRACE, further: tuple[str, ...] = ()
+) -> Server:
     if not (folder / "cert").exists():
         certificate(folder / "cert")
     (folder / "settings.yaml").write_text(settings)
@@ -151,7 +154,7 @@ def launch(folder: Path, settings: str = "", grace: float = GRACE) -> Server:
                 *(sys.executable, "-m", "init_egress.webhook"),
                 *("--settings", folder / "settings.yaml", "--certificate", folder / "cert"),
                 *("--port", str(port), "--metrics-port", str(plain_port)),
-                *("--address", "127.0.0.1", "--grace", str(grace)),
+                *("--address", "127.0.0.1", "--grace", str(grace), *further),
             ],
             env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
             stdin=subprocess.DEVNULL,
@@ -162,8 +165,10 @@ def launch(folder: Path, settings: str = "", grace: float = GRACE) -> Server:
 
 
 @contextmanager
-def running(folder: Path, settings: str = "", grace: float = GRACE) -> Iterator[Server]:
-    server = launch(folder, settings, grace)
+def running(
+    folder: Path, settings: str = "", grace: float = GRACE, further: tuple[str, ...] = ()
+) -> Iterator[Server]:
+    server = launch(folder, settings, grace, further)
     try:
         wait("readiness", server.ready)
         yield server
@@ -397,6 +402,7 @@ def test_paths(server: Server, method: str, path: str, status: int) -> None:
     ("method", "path", "status"),
     [
         *[("GET", "/livez", 200), ("GET", "/readyz", 200), ("GET", "/metrics?x=y", 200)],
+        ("GET", "/metrics/service", 200),
         *[("GET", "/", 404), ("GET", "/mutate", 404), ("HEAD", "/livez", 200)],
         *[("POST", "/mutate", 405), ("POST", "/metrics", 405)],
     ],
@@ -427,6 +433,65 @@ def test_metrics(server: Server) -> None:
     assert 'istio_init_egress_settings_info{revision="seven"} 1.0' in text
     assert "istio_init_egress_build_info{" in text
     assert "process_resident_memory_bytes" in text
+
+
+def test_a_scrape_that_any_replica_may_answer_shows_what_is_the_same_from_each(
+    server: Server,
+) -> None:
+    status, text = server.plain("/metrics/service")
+    names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    assert status == 200
+    assert names == {"istio_init_egress_settings_info", "istio_init_egress_build_info"}
+
+
+# --- Lines that go to Loki too -------------------------------------------------------------------
+
+
+def forwarding_to(folder: Path, url: str) -> tuple[str, str]:
+    """The options that send lines there."""
+    destination = {"urls": [url], "labels": {"juju_model": "kubeflow"}}
+    (folder / "logs.json").write_text(json.dumps(destination))
+    return ("--logs", str(folder / "logs.json"))
+
+
+def test_what_is_logged_is_sent_to_loki_and_counted(tmp_path: Path) -> None:
+    receiver = Receiver()
+    sent = 'istio_init_egress_log_lines_total{result="sent"}'
+    with receiving(receiver) as port:
+        further = forwarding_to(tmp_path, f"http://127.0.0.1:{port}/loki/api/v1/push")
+        with running(tmp_path, grace=0, further=further) as server:
+            server.ask("POST", MUTATE, review(pod()))
+            wait("the line", lambda: any("Pod changed" in line for line in receiver.lines))
+            wait("the count", lambda: server.sample(sent) == len(receiver.lines))
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(DEADLINE) == 0
+        # What it says at the very end arrives as well.
+        assert [json.loads(line) for line in receiver.lines] == server.log
+
+
+def test_a_loki_that_hangs_holds_up_neither_reviews_nor_the_end(tmp_path: Path) -> None:
+    receiver = Receiver()
+    receiver.may_answer.clear()
+    with receiving(receiver) as port:
+        further = forwarding_to(tmp_path, f"http://127.0.0.1:{port}/push")
+        with running(tmp_path, grace=0, further=further) as server:
+            assert receiver.asked.wait(DEADLINE)
+            for _ in range(100):
+                assert server.ask("POST", MUTATE, review(pod()))[0] == 200
+            assert receiver.lines == []
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(DEADLINE) == 0
+
+
+@pytest.mark.parametrize("text", [None, "no JSON", '{"urls": ["loki"], "labels": {}}'])
+def test_a_destination_that_cannot_be_used_keeps_nobody_from_their_work(
+    tmp_path: Path, text: str | None
+) -> None:
+    if text:
+        (tmp_path / "logs.json").write_text(text)
+    with running(tmp_path, further=("--logs", str(tmp_path / "logs.json"))) as server:
+        assert server.ask("POST", MUTATE, review(pod()))[0] == 200
+        assert server.log[0]["message"] == "log lines can't be forwarded"
 
 
 # --- What it doesn't start with ------------------------------------------------------------------

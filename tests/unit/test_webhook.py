@@ -419,8 +419,8 @@ def test_nothing_of_the_charm_is_loaded() -> None:
     assert not charm & set(loaded)
     assert {name for name in loaded if name.startswith("init_egress")} == {
         "init_egress",
-        *(f"init_egress.{room}" for room in ("pod", "review", "rule", "selector", "settings")),
-        *(f"init_egress.{room}" for room in ("telemetry", "webhook")),
+        *(f"init_egress.{room}" for room in ("loki", "pod", "review", "rule", "selector")),
+        *(f"init_egress.{room}" for room in ("settings", "telemetry", "webhook")),
     }
 
 
