@@ -203,6 +203,17 @@ class Cluster:
             ]
         return sorted(found, key=lambda namespace: namespace.name)
 
+    def labelled_pods(self, namespace: str, labels: Mapping[str, str]) -> list[Manifest]:
+        """The Pods of a namespace with these labels, by name, but those that are being deleted."""
+        with _translated(f"list Pods in {namespace}"):
+            listed = self._client.list(POD, namespace=namespace, labels={**labels}, chunk_size=100)
+            found = [
+                dict(item)
+                for item in listed
+                if item.metadata and not item.metadata.deletionTimestamp
+            ]
+        return sorted(found, key=_name)
+
     def config_maps(self, namespace: str) -> dict[str, Mapping[str, str]]:
         """Name and data of the ConfigMaps of a namespace."""
         with _translated(f"list ConfigMaps in {namespace}"):

@@ -81,11 +81,19 @@ class Owner:
     @property
     def workload_name(self) -> str:
         """The name of the webhook's Deployment, Service and so on, which holds no dot."""
-        full = f"{self.application}-webhook"
+        return self._dashed("webhook")
+
+    @property
+    def exporter_name(self) -> str:
+        """The name of the exporter's Deployment, Service and so on, which holds no dot."""
+        return self._dashed("exporter")
+
+    def _dashed(self, part: str) -> str:
+        full = f"{self.application}-{part}"
         if len(full) <= _WORKLOAD_NAME_LIMIT:
             return full
         digest = hashlib.sha256(full.encode()).hexdigest()[:8]
-        return f"{self.application[:20].rstrip('-')}-{digest}-webhook"
+        return f"{self.application[:20].rstrip('-')}-{digest}-{part}"
 
     @property
     def labels(self) -> dict[str, str]:
@@ -117,6 +125,7 @@ class Workload:
         registry: the credentials of a private registry, else empty.
         bundle: the authorities that the API server trusts.
         trust: the same, readable: what is served and trusted.
+        logs: the mounted file that says where log lines go, JSON; empty if they go nowhere.
     """
 
     name: str
@@ -132,6 +141,28 @@ class Workload:
     registry: str
     bundle: str
     trust: Trust
+    logs: str = ""
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """What the exporter's template is filled with.
+
+    Attributes:
+        name: of the Deployment, the Service and the rest.
+        namespace: the model's.
+        image: where the image is; it is the webhook's.
+        selector: the labels of its Pod.
+        figures: the mounted file, JSON.
+        registry: the credentials of a private registry, base64, else empty.
+    """
+
+    name: str
+    namespace: str
+    image: str
+    selector: Mapping[str, str]
+    figures: str
+    registry: str = ""
 
 
 @dataclass(frozen=True)
@@ -227,6 +258,18 @@ def render(
     context["variables"] = "".join(environment.get_template(t).render(context) for t in variables)
     context["mutation"] = environment.get_template(mutation).render(context)
     text = "---\n".join(environment.get_template(t).render(context) for t in _TEMPLATES[form])
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def render_exporter(exporter: Exporter, owner: Owner) -> list[Manifest]:
+    """Render the objects of the exporter.
+
+    Args:
+        exporter: what its template is filled with.
+        owner: whose objects they are.
+    """
+    template = _environment().get_template("exporter/workload.yaml.j2")
+    text = template.render(exporter=exporter, labels=owner.labels)
     return [document for document in yaml.safe_load_all(text) if document]
 
 

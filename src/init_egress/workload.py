@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 import yaml
 
-from init_egress import certificates
+from init_egress import certificates, loki
 from init_egress.certificates import Authority, Identity, Lifetimes, Trust
 from init_egress.cluster import DEPLOYMENT, SECRET, Cluster
 from init_egress.manifests import Form, Manifest, Owner, Workload
@@ -50,11 +50,13 @@ class Sources:
         image: its image.
         external: an identity from the certificates relation, if there is one.
         rotate: whether everything that the charm signed itself is to be made anew.
+        logs: where log lines go, if they go anywhere.
     """
 
     image: Image
     external: Identity | None = None
     rotate: bool = False
+    logs: loki.Destination | None = None
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,11 @@ def hosts(owner: Owner) -> frozenset[str]:
     return frozenset({service, f"{service}.cluster.local"})
 
 
+def selector(owner: Owner) -> dict[str, str]:
+    """The labels of the webhook's Pods."""
+    return {"istio-init-egress/webhook": owner.application}
+
+
 def prepare(
     cluster: Cluster, settings: Settings, owner: Owner, sources: Sources, now: datetime
 ) -> Workload:
@@ -156,11 +163,17 @@ def prepare(
         sources.image,
         authority,
         certificates.followed_by(before, identity, settled),
+        sources.logs,
     )
 
 
 def fill(
-    settings: Settings, owner: Owner, image: Image, authority: Authority | None, trust: Trust
+    settings: Settings,
+    owner: Owner,
+    image: Image,
+    authority: Authority | None,
+    trust: Trust,
+    logs: loki.Destination | None = None,
 ) -> Workload:
     """Fill in what the templates name.
 
@@ -170,21 +183,23 @@ def fill(
         image: the workload's image.
         authority: the charm's own authority, to be kept; None if it has none.
         trust: what is served and trusted.
+        logs: where log lines go, if they go anywhere.
     """
     options = settings.options()
     text = yaml.safe_dump(
         {**options, "probe": owner.probe(Form.WEBHOOK), "revision": _digest(json.dumps(options))},
         sort_keys=False,
     )
+    forwarding = msgspec.json.encode(logs).decode() if logs else ""
     identity = trust.identity
     return Workload(
         name=owner.workload_name,
         namespace=owner.model,
         image=image.reference,
         replicas=settings.webhook_replicas,
-        selector={"istio-init-egress/webhook": owner.application},
+        selector=selector(owner),
         settings=text,
-        revision=_digest(text),
+        revision=_digest(text + forwarding),
         certificate_revision=_digest(identity.certificate),
         authority=_encoded({"tls.crt": authority.certificate, "tls.key": authority.key})
         if authority
@@ -197,9 +212,10 @@ def fill(
                 "previous-ca.crt": trust.previous,
             }
         ),
-        registry=_registry(image),
+        registry=registry(image),
         bundle=_base64(trust.bundle),
         trust=trust,
+        logs=forwarding,
     )
 
 
@@ -255,7 +271,7 @@ def _read_trust(data: Mapping[str, str]) -> Trust | None:
     return Trust(identity, data.get("previous-ca.crt", ""))
 
 
-def _registry(image: Image) -> str:
+def registry(image: Image) -> str:
     """The credentials of a private registry as the kubelet reads them."""
     if not image.username:
         return ""
