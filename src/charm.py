@@ -17,10 +17,11 @@ from charmlibs.interfaces.tls_certificates import (
 
 import actions
 from actions import OPERATIONAL
-from init_egress import certificates, manifests, mesh, reconciler, workload
+from init_egress import certificates, manifests, mesh, monitoring, reconciler, workload
 from init_egress.certificates import Identity
-from init_egress.cluster import Cluster, Unreachable
+from init_egress.cluster import Cluster, ClusterError, Unreachable
 from init_egress.manifests import MODEL_LABEL, Owner
+from init_egress.observability import Observability
 from init_egress.reconciler import Report
 from init_egress.rule import Remedy
 from init_egress.settings import Config, Settings
@@ -51,6 +52,7 @@ class IstioInitEgressCharm(ops.CharmBase):
             key_algorithm=KeyAlgorithm.ECDSA,
             renewal_relative_time=2 / 3,
         )
+        self._observability = Observability(self)
         # Whatever happened, the state of the cluster is looked at and repaired.
         repairing = [
             self.on.install,
@@ -61,6 +63,7 @@ class IstioInitEgressCharm(ops.CharmBase):
             self.on.update_status,
             self.on[CERTIFICATES].relation_broken,
             self._certificates.on.certificate_available,
+            *self._observability.events,
         ]
         for endpoint in (GATEWAY_INFO, ISTIO_METADATA):
             events = self.on[endpoint]
@@ -78,17 +81,32 @@ class IstioInitEgressCharm(ops.CharmBase):
         self._actions = actions.Actions(self, lambda: self._inputs(self._settings()))
 
     def _reconcile(self, _: ops.EventBase) -> None:
+        self._observability.introduce()
         if not self.unit.is_leader():
             self._status = ops.ActiveStatus("standby: not the leader")
             return
+        settings: Settings | None = None
+        report: Report | None = None
         try:
             settings = self._settings()
             report = reconciler.reconcile(*self._inputs(settings))
+            self._status = _reached(report, settings)
         except OPERATIONAL as error:
             logger.warning("%s", error)
             self._status = self._status_of(error)
-            return
-        self._status = _reached(report, settings)
+        self._tell(report, settings)
+
+    def _tell(self, report: Report | None, settings: Settings | None) -> None:
+        """Tell those who watch what was seen; if it can't be told, all else is as it is."""
+        image = self._image() if self._observability.scraped else None
+        policy = settings.policy if settings else None
+        try:
+            targets = monitoring.update(
+                Cluster.connect(), self._owner, image, report, policy, reconciler.now()
+            )
+            self._observability.publish(targets)
+        except ClusterError as error:
+            logger.warning("those who watch are told nothing new: %s", error)
 
     def _on_collect_unit_status(self, event: ops.CollectStatusEvent) -> None:
         # After an action nothing was looked at, and the status stays as it was.
@@ -136,7 +154,9 @@ class IstioInitEgressCharm(ops.CharmBase):
         try:
             if self.app.planned_units() > 0:
                 return
-            Cluster.connect().prune(self._owner)
+            cluster = Cluster.connect()
+            cluster.prune(self._owner)
+            monitoring.remove(cluster, self._owner)
         except Exception:
             logger.exception(
                 "could not clean the cluster; what is left has the label %s=%s",
@@ -157,7 +177,9 @@ class IstioInitEgressCharm(ops.CharmBase):
 
     def _sources(self, rotate: bool) -> Sources | None:
         image = self._image()
-        return Sources(image, self._external_identity(), rotate) if image else None
+        if image is None:
+            return None
+        return Sources(image, self._external_identity(), rotate, self._observability.logs())
 
     def _image(self) -> Image | None:
         try:

@@ -5,14 +5,20 @@ output "app_name" {
 
 output "provides" {
   description = "Endpoints that the charm provides"
-  value       = {}
+  value = {
+    grafana_dashboard = "grafana-dashboard"
+    metrics_endpoint  = "metrics-endpoint"
+  }
 }
 
 output "requires" {
   description = "Endpoints that the charm requires"
   value = {
-    certificates   = "certificates"
-    gateway_info   = "gateway-info"
-    istio_metadata = "istio-metadata"
+    certificates    = "certificates"
+    charm_tracing   = "charm-tracing"
+    gateway_info    = "gateway-info"
+    istio_metadata  = "istio-metadata"
+    logging         = "logging"
+    receive_ca_cert = "receive-ca-cert"
   }
 }
