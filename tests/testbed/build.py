@@ -38,6 +38,7 @@ class Module:
     files: Mapping[str, str] = field(default_factory=dict)  # name: path in the required module
     requires: str = ""  # the module that holds the files
     ldflags: str = "-s -w"
+    tags: str = ""
     folder: Path = _MODULES
 
     @property
@@ -79,8 +80,16 @@ KYVERNO = Module(
     files={"kyverno.yaml": "config/install-latest-testing.yaml"},
     requires="github.com/kyverno/kyverno",
 )
-KWOK = Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
-MODULES = (ETCD, KUBERNETES, ISTIO, KYVERNO, KWOK)
+PROMETHEUS = Module(
+    "prometheus",
+    {
+        "promtool": "github.com/prometheus/prometheus/cmd/promtool",
+        "prometheus": "github.com/prometheus/prometheus/cmd/prometheus",
+    },
+    # The discovery of every cloud is most of it, and static targets are all that is scraped here.
+    tags="remove_all_sd",
+)
+MODULES = (ETCD, KUBERNETES, ISTIO, KYVERNO, PROMETHEUS)
 
 
 def product(module: Module, name: str) -> Path:
@@ -135,7 +144,9 @@ def _fingerprint(module: Module) -> str:
 
 
 def _build_command(module: Module) -> list[str]:
-    return ["go", "build", "-v", "-trimpath", "-buildvcs=false", f"-ldflags={module.ldflags}"]
+    tags = [f"-tags={module.tags}"] if module.tags else []
+    ldflags = f"-ldflags={module.ldflags}"
+    return ["go", "build", "-v", "-trimpath", "-buildvcs=false", ldflags, *tags]
 
 
 def _make(module: Module, name: str, folder: Path, progress: "_Progress") -> None:

@@ -11,7 +11,7 @@
 | `meshes`             | `meshes.use(Mesh(cni=False))` runs an istiod that is configured so     |
 | `istiod`             | an istiod with Istio's CNI plugin and without native sidecars          |
 | `kyverno`            | both of Kyverno's controllers                                          |
-| `kwok`               | nodes that play Pods: `spec.nodeName: kwok.node`, see stages/pod.yaml  |
+| `promtool`           | the path of Prometheus' tool, and `prometheus` that of Prometheus      |
 | `workloads`          | a node: `workloads.entry_points["example.com/app:1"] = ["python3"]`    |
 
 What the collected tests need is built before the first of them runs. Name the fixtures in the
@@ -29,11 +29,9 @@ from lightkube import Client
 from lightkube.resources.core_v1 import Namespace
 
 from tests.testbed import build, istio
-from tests.testbed import kwok as kwok_component
 from tests.testbed import kyverno as kyverno_component
 from tests.testbed.control_plane import ControlPlane, control_plane, controller_manager
 from tests.testbed.istio import Istiod, Mesh, Meshes
-from tests.testbed.kwok import Kwok
 from tests.testbed.kyverno import Kyverno
 from tests.testbed.network import Network, enter_private_network
 from tests.testbed.workloads import Workloads
@@ -44,7 +42,8 @@ _NEEDS = {
     "api_server": (build.ETCD, build.KUBERNETES),
     "meshes": (build.ISTIO,),
     "kyverno": (build.KYVERNO,),
-    "kwok": (build.KWOK,),
+    "promtool": (build.PROMETHEUS,),
+    "prometheus": (build.PROMETHEUS,),
 }
 
 
@@ -118,10 +117,15 @@ def kyverno(cluster: ControlPlane) -> Iterator[Kyverno]:
 
 
 @pytest.fixture(scope="session")
-def kwok(api_server: ControlPlane) -> Iterator[Kwok]:
-    """Nodes on which nothing runs, and Pods fare as they would with Istio's CNI plugin."""
-    with kwok_component.kwok(api_server) as running:
-        yield running
+def promtool() -> Path:
+    """The path of Prometheus' command-line tool."""
+    return build.product(build.PROMETHEUS, "promtool")
+
+
+@pytest.fixture(scope="session")
+def prometheus() -> Path:
+    """The path of Prometheus."""
+    return build.product(build.PROMETHEUS, "prometheus")
 
 
 @pytest.fixture
