@@ -20,6 +20,8 @@ class Effect(str, Enum):
     """A dry run showed that the remedy arrives."""
     MISSING = "missing"
     """It is applied, but a dry run showed no effect; or no replica of the webhook is ready."""
+    REJECTED = "rejected"
+    """It is applied, and admission takes no Pod where a dry run was tried."""
     UNVERIFIED = "unverified"
     """It is applied, and nothing could be shown, such as while the mesh has no namespace."""
     FAILED = "failed"

@@ -30,6 +30,7 @@ def test_all_that_the_charm_saw_is_shown(tmp_path: Path) -> None:
     assert shown(tmp_path / "figures.json") == {
         'backend_effect{backend="native",effect="arrives"}': 1,
         'backend_effect{backend="native",effect="missing"}': 0,
+        'backend_effect{backend="native",effect="rejected"}': 0,
         'backend_effect{backend="native",effect="unverified"}': 0,
         'backend_effect{backend="native",effect="failed"}': 0,
         "charm_look_timestamp_seconds": 1000.5,
