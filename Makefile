@@ -48,6 +48,7 @@ bench: $(VENV)/ready ## measure the webhook and the backends; the figures go to 
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/requirements.txt
 	$(BIN)/python -m benchmarks.server
 	$(BIN)/python -m benchmarks.admission
+	$(BIN)/python -m benchmarks.existing
 
 requirements: $(VENV)/ready ## pin anew what ships and what the tests need
 	$(BIN)/pip install --quiet uv

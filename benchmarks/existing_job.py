@@ -1,0 +1,45 @@
+"""What the actions do about many Pods, as a process of its own, so that its memory is its own.
+
+`python -m benchmarks.existing_job audit|mutate` with KUBECONFIG; prints how many requests it made
+and how many Pods it found or changed, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+
+import msgspec
+from init_egress.repair import Repair, Report, Restart, Result
+
+from init_egress.advice import Juju
+from init_egress.audit import audit, document
+from init_egress.bulk import Bulk
+from init_egress.existing import Scope
+from init_egress.settings import Config
+from init_egress.shortlist import ACTION_LIMIT
+
+
+def _audit() -> dict[str, int]:
+    bulk = Bulk.connect()
+    policy = Config().settings().policy
+    found = audit(bulk, policy, Scope(), Juju("istio-init-egress"), limit=ACTION_LIMIT)
+    msgspec.json.encode(document(found, []))
+    return {"requests": bulk.requests, "pods": found.pods}
+
+
+def _mutate() -> dict[str, int]:
+    bulk = Bulk.connect()
+    policy = Config().settings().policy
+    report = Report(Scope(), dry_run=False, limit=ACTION_LIMIT)
+    # Nothing is made anew, so nothing has to be proved.
+    Repair(bulk, policy, Scope(), Restart.NONE, lambda *_: "", report, lambda _: None).run()
+    report.document()
+    return {"requests": bulk.requests, "pods": report.results[Result.PATCHED]}
+
+
+_JOBS: dict[str, Callable[[], dict[str, int]]] = {"audit": _audit, "mutate": _mutate}
+
+if __name__ == "__main__":
+    print(json.dumps(_JOBS[sys.argv[1]]()))
