@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-from tests.testbed import build, istio, kyverno
+from tests.testbed import build, istio, kwok, kyverno
 from tests.testbed.control_plane import ControlPlane, control_plane, controller_manager
 from tests.testbed.network import enter_private_network
 
 _COMPONENTS: dict[str, tuple[build.Module, Callable[[ControlPlane], AbstractContextManager]]] = {
     "istio": (build.ISTIO, istio.istiod),
     "kyverno": (build.KYVERNO, kyverno.kyverno),
+    "kwok": (build.KWOK, kwok.kwok),
 }
 _INTERRUPTED = 128 + signal.SIGINT
 _ENDINGS = (signal.SIGINT, signal.SIGTERM)

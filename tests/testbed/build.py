@@ -89,7 +89,8 @@ PROMETHEUS = Module(
     # The discovery of every cloud is most of it, and static targets are all that is scraped here.
     tags="remove_all_sd",
 )
-MODULES = (ETCD, KUBERNETES, ISTIO, KYVERNO, PROMETHEUS)
+KWOK = Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
+MODULES = (ETCD, KUBERNETES, ISTIO, KYVERNO, KWOK, PROMETHEUS)
 
 
 def product(module: Module, name: str) -> Path:

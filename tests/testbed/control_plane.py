@@ -249,6 +249,7 @@ def _etcd_flags(url: str) -> list[str]:
     return [
         "--data-dir=data",
         "--unsafe-no-fsync",
+        "--quota-backend-bytes=8589934592",  # 50,000 Pods, written a few times, pass the 2 GiB
         f"--listen-client-urls={url}",
         f"--advertise-client-urls={url}",
         f"--listen-peer-urls=http://127.0.0.1:{free_port()}",

@@ -12,6 +12,7 @@
 | `istiod`             | an istiod with Istio's CNI plugin and without native sidecars          |
 | `kyverno`            | both of Kyverno's controllers                                          |
 | `promtool`           | the path of Prometheus' tool, and `prometheus` that of Prometheus      |
+| `kwok`               | nodes that play Pods: `spec.nodeName: kwok.node`, see stages/pod.yaml  |
 | `workloads`          | a node: `workloads.entry_points["example.com/app:1"] = ["python3"]`    |
 
 What the collected tests need is built before the first of them runs. Name the fixtures in the
@@ -29,9 +30,11 @@ from lightkube import Client
 from lightkube.resources.core_v1 import Namespace
 
 from tests.testbed import build, istio
+from tests.testbed import kwok as kwok_component
 from tests.testbed import kyverno as kyverno_component
 from tests.testbed.control_plane import ControlPlane, control_plane, controller_manager
 from tests.testbed.istio import Istiod, Mesh, Meshes
+from tests.testbed.kwok import Kwok
 from tests.testbed.kyverno import Kyverno
 from tests.testbed.network import Network, enter_private_network
 from tests.testbed.workloads import Workloads
@@ -44,6 +47,7 @@ _NEEDS = {
     "kyverno": (build.KYVERNO,),
     "promtool": (build.PROMETHEUS,),
     "prometheus": (build.PROMETHEUS,),
+    "kwok": (build.KWOK,),
 }
 
 
@@ -126,6 +130,13 @@ def promtool() -> Path:
 def prometheus() -> Path:
     """The path of Prometheus."""
     return build.product(build.PROMETHEUS, "prometheus")
+
+
+@pytest.fixture(scope="session")
+def kwok(api_server: ControlPlane) -> Iterator[Kwok]:
+    """Nodes on which nothing runs, and Pods fare as they would with Istio's CNI plugin."""
+    with kwok_component.kwok(api_server) as running:
+        yield running
 
 
 @pytest.fixture
