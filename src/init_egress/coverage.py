@@ -6,6 +6,7 @@ Pod into a namespace, and what is left over from a former backend may still act.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +24,10 @@ from init_egress.verification import Effect, Verification, examine
 PROGRESS_EVERY = 50
 """Namespaces after which it is said how far it has come."""
 
+PATIENCE = 3.0
+"""Seconds that objects just written have to take effect, from the start, for all namespaces."""
+
 _WIDTH = 4
-_PATIENCE = 3.0
 _INTERNAL_ERROR = 500
 # What an operator must see comes first.
 _ORDER = (Effect.MISSING, Effect.REJECTED, Effect.UNVERIFIED, Effect.ARRIVES)
@@ -151,9 +154,11 @@ def cover(
     counts: Counter[Effect] = Counter()
     slowest = 0
     kept: Shortlist[Row] = Shortlist(limit)
+    end = time.monotonic() + PATIENCE
 
     def ask(namespace: Namespace) -> Row:
-        return _ask(cluster, namespace, policy, owner, form)
+        patience = max(0.0, end - time.monotonic())
+        return _ask(cluster, namespace, policy, owner, form, patience)
 
     for namespace, row in side_by_side(namespaces, ask, _WIDTH):
         counts[row.effect] += 1
@@ -165,8 +170,15 @@ def cover(
     return Coverage(form, counts, slowest, tuple(rows), kept.left_out)
 
 
-def _ask(cluster: Cluster, namespace: Namespace, policy: Policy, owner: Owner, form: Form) -> Row:
-    found = _examined(cluster, namespace, policy, owner.probe(form), _PATIENCE)
+def _ask(
+    cluster: Cluster,
+    namespace: Namespace,
+    policy: Policy,
+    owner: Owner,
+    form: Form,
+    patience: float,
+) -> Row:
+    found = _examined(cluster, namespace, policy, owner.probe(form), patience)
     detail, by = found.detail, ""
     if found.effect is Effect.ARRIVES:
         detail, by = f"arrives by {form.description}", form.value

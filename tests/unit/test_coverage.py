@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -90,6 +92,39 @@ def test_what_there_is_no_room_for_is_counted_and_what_matters_most_is_kept(
     assert len(json.dumps(document["namespaces"])) < 3_000
     assert len(said) == 300 // coverage.PROGRESS_EVERY
     assert said[0].startswith("50 of 300 namespaces asked")
+
+
+def test_all_namespaces_together_wait_no_longer_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a policy that is gone would be waited for in each of hundreds."""
+    hours = itertools.count(step=3600)
+    monkeypatch.setattr(coverage, "time", SimpleNamespace(monotonic=lambda: next(hours)))
+    waited: list[float] = []
+
+    def examine(*arguments: object) -> Verification:
+        waited.append(float(str(arguments[-1])))
+        return Verification(Effect.MISSING, "")
+
+    monkeypatch.setattr(coverage, "examine", examine)
+
+    cover(["a", "b"])
+
+    assert set(waited) == {0.0}
+
+
+def test_what_was_just_written_has_time_to_take_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coverage, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    waited: dict[object, object] = {}
+
+    def examine(*arguments: object) -> Verification:
+        waited[arguments[-2]] = arguments[-1]
+        return Verification(Effect.MISSING, "")
+
+    monkeypatch.setattr(coverage, "examine", examine)
+
+    cover(["a"])
+
+    assert waited.pop(NATIVE) == coverage.PATIENCE
+    assert set(waited.values()) == {0}
 
 
 def test_a_webhook_that_fails_closed_takes_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
