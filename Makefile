@@ -49,6 +49,7 @@ bench: $(VENV)/ready ## measure the webhook and the backends; the figures go to 
 	$(BIN)/python -m benchmarks.server
 	$(BIN)/python -m benchmarks.admission
 	$(BIN)/python -m benchmarks.existing
+	$(BIN)/python -m benchmarks.kyverno_existing
 
 requirements: $(VENV)/ready ## pin anew what ships and what the tests need
 	$(BIN)/pip install --quiet uv

@@ -19,16 +19,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.testbed.kwok import Kwok, kwok
-from tests.testbed.population import Population, Shape, populate, wait_until_started
-
 from benchmarks.servers import ROOT
 from init_egress.bulk import Bulk, Collection, side_by_side
 from init_egress.existing import StoredPod
 from init_egress.rule import EXCLUDE_RANGES, escape
 from tests.testbed import build
 from tests.testbed.control_plane import ControlPlane, control_plane
+from tests.testbed.kwok import Kwok, kwok
 from tests.testbed.network import Network, enter_private_network
+from tests.testbed.population import Population, Shape, populate, wait_until_started
 
 Tell = Callable[[str], None]
 
