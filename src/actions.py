@@ -25,8 +25,10 @@ from init_egress.bulk import Bulk
 from init_egress.cluster import Cluster, ClusterError, Forbidden
 from init_egress.existing import Scope
 from init_egress.manifests import Owner
+from init_egress.repair import Repair, Report, Restart, Result
 from init_egress.rule import Verdict
 from init_egress.settings import ConfigError, Settings
+from init_egress.shortlist import ACTION_LIMIT
 from init_egress.workload import Sources
 
 Inputs = tuple[Cluster, Settings, Owner, str, Sources | None]
@@ -36,6 +38,7 @@ OPERATIONAL = (ConfigError, mesh.MeshUnknown, mesh.MeshPending, Unavailable, Clu
 """What an operator, or time, can mend. Anything else is a fault of the charm."""
 
 _FINDINGS_LIMIT = 80_000
+_PROOF_PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,26 @@ class ExplainParams:
         existing.check_name(self.pod, "Pod")
 
 
+@dataclass(frozen=True)
+class MutateParams:
+    """The parameters of `mutate-existing-pods`."""
+
+    namespace: str = ""
+    selector: str = ""
+    dry_run: bool = False
+    restart: str = Restart.STUCK.value
+
+    @property
+    def scope(self) -> Scope:
+        """Which Pods are asked about."""
+        return Scope(self.namespace, self.selector)
+
+    def __post_init__(self) -> None:
+        if self.restart not in [restart.value for restart in Restart]:
+            raise ValueError(f"restart: {self.restart!r} is none of none, stuck, all")
+        _ = self.scope
+
+
 class Actions(ops.Object):
     """Carries out the actions that read and mend existing Pods.
 
@@ -98,6 +121,7 @@ class Actions(ops.Object):
         self.framework.observe(charm.on.audit_action, self._on_audit)
         self.framework.observe(charm.on.verify_action, self._on_verify)
         self.framework.observe(charm.on.explain_action, self._on_explain)
+        self.framework.observe(charm.on.mutate_existing_pods_action, self._on_mutate)
 
     def _on_audit(self, event: ops.ActionEvent) -> None:
         params = event.load_params(AuditParams, errors="fail")
@@ -171,6 +195,33 @@ class Actions(ops.Object):
             event.fail(message(error, self._application))
             return
         event.set_results(explained.results())
+
+    def _on_mutate(self, event: ops.ActionEvent) -> None:
+        params = event.load_params(MutateParams, errors="fail")
+        report = Report(params.scope, params.dry_run, ACTION_LIMIT)
+        try:
+            cluster, settings, owner, _, _ = self._inputs()
+            form = backends.choose(settings, cluster.serves, owner.application)
+            label = owner.probe(form)
+            policy = settings.policy
+            Repair(
+                Bulk.connect(dry_run=params.dry_run),
+                policy,
+                params.scope,
+                Restart(params.restart),
+                lambda namespace, pod: verification.doubt(
+                    cluster, namespace, policy, pod, label, _PROOF_PATIENCE
+                ),
+                report,
+                progress=event.log,
+            ).run()
+        except OPERATIONAL as error:
+            event.fail(message(error, self._application))
+            return
+        counts = {name: str(count) for name, count in report.counts().items()}
+        event.set_results({"summary": report.summary(), **counts, "document": report.document()})
+        if report.broken_off or report.results[Result.FAILED]:
+            event.fail(report.summary())
 
 
 def message(error: Exception, application: str) -> str:

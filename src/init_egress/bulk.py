@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -31,11 +31,15 @@ WIDTH = 8
 """Writes under way at one time."""
 
 _ATTEMPTS = 5
+_EXPIRATIONS = 5
 _LONGEST_PAUSE = 30.0
 _TIMEOUT = 30.0
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _ONE_METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _GONE = 410
+_SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
+"""The Eviction API answers so, with 500; trying again would not help
+(https://github.com/kubernetes/kubernetes/blob/master/pkg/registry/core/pod/storage/eviction.go)."""
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -124,15 +128,27 @@ class Bulk:
         ClusterError: from every method: Forbidden, Unreachable or Refused.
     """
 
-    def __init__(self, client: httpx2.Client, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        client: httpx2.Client,
+        sleep: Callable[[float], None] = time.sleep,
+        *,
+        dry_run: bool = False,
+    ) -> None:
         self.requests = 0
         self._client = client
         self._sleep = sleep
+        self._rehearsal = ["All"] if dry_run else []
         self._lock = threading.Lock()
 
     @classmethod
-    def connect(cls, config: SingleConfig | None = None) -> Bulk:
-        """Connect as the Pod's service account, or else as KUBECONFIG says."""
+    def connect(cls, config: SingleConfig | None = None, *, dry_run: bool = False) -> Bulk:
+        """Connect as the Pod's service account, or else as KUBECONFIG says.
+
+        Args:
+            config: another cluster and user.
+            dry_run: whether the API server is to try every write and to store none.
+        """
         try:
             found = config or KubeConfig.from_env().get()
             if found is None:
@@ -142,7 +158,7 @@ class Bulk:
             raise Unreachable(f"can't connect to the cluster: {error}") from error
         # Packing costs the API server more than the bytes cost the network of a cluster.
         client.headers["Accept-Encoding"] = "identity"
-        return cls(client)
+        return cls(client, dry_run=dry_run)
 
     def pages(self, collection: Collection[T], limit: int = PAGE) -> Iterator[list[T]]:
         """Read a list a page at a time; no page is kept.
@@ -155,13 +171,17 @@ class Bulk:
             collection: which list.
             limit: objects a page.
         """
-        token, last = "", ""
+        token, last, expirations = "", "", 0
         while True:
             try:
                 page = self._page(collection, limit, token)
             except _Expired as expired:
+                expirations += 1
+                if expirations > _EXPIRATIONS:
+                    raise
                 token = expired.token
                 continue
+            expirations = 0
             items = [item for item in page.items or () if collection.key(item) > last]
             if items:
                 last = collection.key(items[-1])
@@ -192,14 +212,7 @@ class Bulk:
             Refused: with code 422 where one of the patch's tests does not hold.
             NotFound: it isn't there.
         """
-        self._request(
-            "PATCH",
-            path,
-            f"patch {what}",
-            params={"fieldManager": FIELD_MANAGER},
-            headers={"Content-Type": "application/json-patch+json"},
-            content=msgspec.json.encode(list(operations)),
-        )
+        self._change(path, "application/json-patch+json", list(operations), what)
 
     def merge(self, path: str, change: object, what: str) -> None:
         """Change one object by a merge patch (RFC 7386).
@@ -207,40 +220,46 @@ class Bulk:
         Raises:
             NotFound: it isn't there.
         """
-        self._request(
-            "PATCH",
-            path,
-            f"patch {what}",
-            params={"fieldManager": FIELD_MANAGER},
-            headers={"Content-Type": "application/merge-patch+json"},
-            content=msgspec.json.encode(change),
-        )
+        self._change(path, "application/merge-patch+json", change, what)
 
-    def evict(self, namespace: str, name: str, uid: str) -> None:
+    def evict(self, namespace: str, name: str, uid: str, resource_version: str) -> None:
         """Evict a Pod by the Eviction API, which respects disruption budgets.
 
         Args:
             namespace: the Pod's.
             name: the Pod's.
             uid: the Pod's; another Pod that has its name by now is left alone.
+            resource_version: the Pod's; if it has changed since, it is left alone.
 
         Raises:
             OverBudget: a budget forbids it now.
             NotFound: it is gone.
-            Refused: with code 409, another Pod has its name.
+            Refused: with code 409, it isn't the Pod that it was.
         """
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": {"preconditions": {"uid": uid}},
+            "deleteOptions": {"preconditions": {"uid": uid, "resourceVersion": resource_version}},
         }
         self._request(
             "POST",
             f"/api/v1/namespaces/{namespace}/pods/{name}/eviction",
             f"evict Pod {namespace}/{name}",
+            params={"dryRun": self._rehearsal},
             headers={"Content-Type": "application/json"},
             content=msgspec.json.encode(body),
+        )
+
+    def _change(self, path: str, media_type: str, change: object, what: str) -> None:
+        self._request(
+            "PATCH",
+            path,
+            f"patch {what}",
+            params={"fieldManager": FIELD_MANAGER, "dryRun": self._rehearsal},
+            # The whole object in the answer would be written and read for nothing.
+            headers={"Content-Type": media_type, "Accept": _ONE_METADATA_ONLY},
+            content=msgspec.json.encode(change),
         )
 
     def _page(self, collection: Collection[T], limit: int, token: str) -> _List[T]:
@@ -265,7 +284,7 @@ class Bulk:
         path: str,
         action: str,
         *,
-        params: dict[str, str] | None = None,
+        params: Mapping[str, str | list[str]] | None = None,
         headers: dict[str, str] | None = None,
         content: bytes | None = None,
     ) -> bytes:
@@ -336,6 +355,8 @@ def _refusal(action: str, response: httpx2.Response) -> ClusterError:
     error = fault(action, code, status.message)
     details = status.details or _Details()
     if any(cause.reason == "DisruptionBudget" for cause in details.causes or ()):
+        return OverBudget(str(error), code)
+    if _SEVERAL_BUDGETS in status.message:
         return OverBudget(str(error), code)
     if code == _GONE:
         return _Expired(str(error), status.metadata.token)

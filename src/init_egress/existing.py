@@ -53,6 +53,8 @@ class StoredMeta(ObjectMeta, frozen=True):
     """The metadata of a stored object."""
 
     uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     owner_references: tuple[OwnerReference, ...] | None = None

@@ -273,17 +273,24 @@ def render_exporter(exporter: Exporter, owner: Owner) -> list[Manifest]:
     return [document for document in yaml.safe_load_all(text) if document]
 
 
-def probe_pod(policy: Policy, *, native_sidecar: bool = True) -> Manifest:
+def probe_pod(
+    policy: Policy,
+    *,
+    labels: Mapping[str, str] = MappingProxyType({}),
+    annotations: Mapping[str, str] = MappingProxyType({}),
+) -> Manifest:
     """A Pod that would need the remedy if Istio injected it, for a server-side dry run.
 
     Args:
         policy: what the operator configured; the Pod satisfies its pod-selector where it can.
-        native_sidecar: whether it takes a native sidecar, if the mesh has them.
+        labels: further labels.
+        annotations: its annotations, such as one that refuses a native sidecar.
     """
-    annotations = {} if native_sidecar else {rule.NATIVE_SIDECAR: "false"}
     template = _environment().get_template("probe.yaml.j2")
     text = template.render(
-        labels=policy.pods.example(), annotations=annotations, container=PROBE_CONTAINER
+        labels={**policy.pods.example(), **labels},
+        annotations={**annotations},
+        container=PROBE_CONTAINER,
     )
     return yaml.safe_load(text)
 
@@ -399,7 +406,7 @@ def _excludes(policy: Policy) -> list[dict[str, object]]:
         "complete_jmes": f"podAnnotations.{json.dumps(rule.EXCLUDE_PORTS)}",
     }
     return [
-        {**exclude, "path": f"/metadata/annotations/{rule.escape(str(exclude['key']))}"}
+        {**exclude, "path": rule.annotation_path(str(exclude["key"]))}
         for exclude in (ranges, ports)
         if exclude["elements"]
     ]

@@ -399,10 +399,7 @@ def _remedy(
 def _annotate(changes: Mapping[str, str]) -> tuple[PatchOperation, ...]:
     # The map of annotations is there: an injected Pod has at least Istio's status in it.
     return tuple(
-        [
-            PatchOperation("add", f"/metadata/annotations/{escape(key)}", value)
-            for key, value in changes.items()
-        ]
+        [PatchOperation("add", annotation_path(key), value) for key, value in changes.items()]
     )
 
 
@@ -425,6 +422,11 @@ def _run_as(
 def escape(key: str) -> str:
     """Escape a map key as one step of a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
+
+
+def annotation_path(key: str) -> str:
+    """Where an annotation is, as a JSON pointer."""
+    return f"/metadata/annotations/{escape(key)}"
 
 
 def _excluded(policy: Policy) -> str:

@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from init_egress import manifests
-from init_egress.cluster import Cluster, Refused
+from init_egress.cluster import Cluster, ClusterError, Refused
 from init_egress.manifests import Form, Manifest, Owner
 from init_egress.mesh import Mesh
 from init_egress.patience import until
 from init_egress.pod import Namespace, Pod
 from init_egress.rule import (
+    NATIVE_SIDECAR,
     SKIP_LABEL,
     SYSTEM_NAMESPACES,
     PatchOperation,
@@ -33,6 +34,14 @@ NOBODY = "none"
 """The probe label that no policy answers."""
 
 _NAMESPACES_TRIED = 5
+_INJECTION_LABELS = ("sidecar.istio.io/inject", "istio.io/rev")
+_CONNECTED = (
+    Verdict.NATIVE_SIDECAR,
+    Verdict.NOT_REDIRECTED,
+    Verdict.ALREADY_EXEMPT,
+    Verdict.ALREADY_EXCLUDED,
+)
+"""Verdicts on a Pod whose init containers have the network without the charm."""
 
 
 class Effect(str, Enum):
@@ -138,11 +147,46 @@ def examine(
         found = prove(cluster, namespace, policy, manifests.probe_pod(policy), label, patience)
         if found.verdict is not Verdict.NATIVE_SIDECAR:
             return found
-        without = manifests.probe_pod(policy, native_sidecar=False)
+        without = manifests.probe_pod(policy, annotations={NATIVE_SIDECAR: "false"})
         found = prove(cluster, namespace, policy, without, label, patience)
         return replace(found, native_sidecars=True)
     except Refused as refused:
         return Verification(Effect.REJECTED, str(refused))
+
+
+def injection(pod: Pod) -> tuple[tuple[str, str], ...]:
+    """The labels and the annotation by which a Pod itself has a say in how Istio injects it."""
+    chosen = [(key, pod.labels[key]) for key in _INJECTION_LABELS if key in pod.labels]
+    if NATIVE_SIDECAR in pod.annotations:
+        chosen.append((NATIVE_SIDECAR, pod.annotations[NATIVE_SIDECAR]))
+    return tuple(chosen)
+
+
+def doubt(
+    cluster: Cluster, namespace: Namespace, policy: Policy, pod: Pod, label: str, patience: float
+) -> str:
+    """Why a Pod that is made anew might be cut off again; empty if a dry run shows that it isn't.
+
+    Args:
+        cluster: where.
+        namespace: the Pod's namespace.
+        policy: what the operator configured.
+        pod: the Pod; what it says about its injection is tried.
+        label: the probe label of the form that is in force.
+        patience: seconds to wait for the form to take effect.
+    """
+    chosen = dict(injection(pod))
+    native = {NATIVE_SIDECAR: chosen.pop(NATIVE_SIDECAR)} if NATIVE_SIDECAR in chosen else {}
+    probe = manifests.probe_pod(policy, labels=chosen, annotations=native)
+    try:
+        found = prove(cluster, namespace, policy, probe, label, patience)
+    except ClusterError as error:
+        return f"whether a Pod made anew gets the remedy is not known: {error}"
+    if found.effect is Effect.ARRIVES or found.verdict in _CONNECTED:
+        return ""
+    if found.effect is Effect.MISSING:
+        return f"a Pod made anew in {namespace.name} does not get the remedy now"
+    return f"whether a Pod made anew gets the remedy is not known: {found.detail}"
 
 
 def prove(
