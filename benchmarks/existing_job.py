@@ -11,12 +11,12 @@ import sys
 from collections.abc import Callable
 
 import msgspec
-from init_egress.repair import Repair, Report, Restart, Result
 
 from init_egress.advice import Juju
 from init_egress.audit import audit, document
 from init_egress.bulk import Bulk
 from init_egress.existing import Scope
+from init_egress.repair import Repair, Report, Restart, Result
 from init_egress.settings import Config
 from init_egress.shortlist import ACTION_LIMIT
 
