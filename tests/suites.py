@@ -20,6 +20,7 @@ _OUTCOMES = {
     "skipped": ("skipped", "xfailed"),
 }
 _Report = pytest.TestReport | pytest.CollectReport
+_REPORTS = (pytest.TestReport, pytest.CollectReport)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -100,7 +101,9 @@ def _by_suite(
     found: dict[str, list[_Report]] = {}
     for category in categories:
         for report in reporter.stats.get(category, ()):
-            suite = _suite(getattr(report, "nodeid", ""), config)
+            if not isinstance(report, _REPORTS):  # what was deselected, say
+                continue
+            suite = _suite(report.nodeid, config)
             if suite is not None:
                 found.setdefault(suite, []).append(report)
     return found
