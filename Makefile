@@ -7,7 +7,7 @@ export PYTHONPATH := src:.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-emit-index-url --no-header
 
-.PHONY: help demo test check lint types format unit cases dataplane testbed build bench requirements licences sbom clean
+.PHONY: help demo test check lint types format unit cases dataplane node testbed build bench requirements licences sbom clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,9 @@ cases: $(VENV)/ready ## run the cases, and those of the folders in EXTRA_CASES, 
 
 dataplane: $(VENV)/ready ## send packets through Istio's CNI plugin; with UPDATE_DOCS=1 their tables are written anew
 	$(BIN)/pytest tests/dataplane
+
+node: $(VENV)/ready ## run Pods on a real node, as root: the story of a stuck one, and the webhook's workload
+	$(BIN)/pytest tests/node
 
 testbed: $(VENV)/ready ## open a shell beside a cluster with Istio and Kyverno
 	$(BIN)/python -m tests.testbed up --with istio --with kyverno

@@ -31,7 +31,11 @@ class BuildError(RuntimeError):
 
 @dataclass(frozen=True)
 class Module:
-    """A Go module of ours, and what is made from the modules it requires."""
+    """A Go module of ours, and what is made from the modules it requires.
+
+    Two may share a go.mod, the one that `home` names: what only one of them makes is then built
+    only for those who need it, out of the same pinned sources.
+    """
 
     name: str
     binaries: Mapping[str, str]  # name: package
@@ -40,11 +44,12 @@ class Module:
     ldflags: str = "-s -w"
     tags: str = ""
     folder: Path = _MODULES
+    home: str = ""
 
     @property
     def path(self) -> Path:
         """The folder of its go.mod."""
-        return self.folder / self.name
+        return self.folder / (self.home or self.name)
 
     @property
     def products(self) -> tuple[str, ...]:
@@ -62,6 +67,16 @@ KUBERNETES = Module(
     # Without these the server reports no version; the module's own version is not looked at.
     ldflags=f"-s -w -X {_KUBERNETES_VERSION}.gitVersion=v1.36.4"
     f" -X {_KUBERNETES_VERSION}.gitMajor=1 -X {_KUBERNETES_VERSION}.gitMinor=36",
+)
+NODE = Module(
+    "node",
+    {
+        "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+        "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
+        "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+    },
+    ldflags=KUBERNETES.ldflags,
+    home=KUBERNETES.name,
 )
 ISTIO = Module(
     "istio",
@@ -90,7 +105,7 @@ PROMETHEUS = Module(
     tags="remove_all_sd",
 )
 KWOK = Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
-MODULES = (ETCD, KUBERNETES, ISTIO, KYVERNO, KWOK, PROMETHEUS)
+MODULES = (ETCD, KUBERNETES, NODE, ISTIO, KYVERNO, KWOK, PROMETHEUS)
 
 
 def product(module: Module, name: str) -> Path:

@@ -28,6 +28,7 @@ Manifest = dict[str, Any]  # an object of any kind, as YAML has it
 
 ADMIN = "admin"
 STRANGER = "stranger"
+SERVICES = "10.0.0.0/24"  # the addresses of Services
 _GROUPS = {ADMIN: "system:masters", STRANGER: ""}
 
 # A cluster before Kubernetes 1.36: the kinds are not served, and the admission plugin is off.
@@ -266,7 +267,7 @@ def _api_server_flags(folder: Path, network: Network, etcd_url: str, port: int) 
         # Webhooks are called at a Service's endpoints: nothing here routes a cluster address.
         "--enable-aggregator-routing=true",
         "--allow-privileged=true",
-        "--service-cluster-ip-range=10.0.0.0/24",
+        f"--service-cluster-ip-range={SERVICES}",
         f"--service-account-signing-key-file={folder / 'service-accounts.key'}",
         f"--service-account-key-file={folder / 'service-accounts.key'}",
         "--service-account-issuer=https://kubernetes.default.svc",

@@ -151,13 +151,18 @@ def workloads(cluster: ControlPlane) -> Iterator[Workloads]:
 @pytest.fixture
 def namespace(api_server: ControlPlane, client: Client) -> Iterator[MakeNamespace]:
     """Makes namespaces with names of their own, in which Pods can be created at once."""
+    yield from namespaces(api_server, client)
+
+
+def namespaces(plane: ControlPlane, client: Client) -> Iterator[MakeNamespace]:
+    """The fixture `namespace` of any control plane."""
     made: list[str] = []
 
     def make(
         labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
     ) -> str:
         name = f"test-{next(_numbers)}"
-        api_server.create_namespace(name, labels, annotations)
+        plane.create_namespace(name, labels, annotations)
         made.append(name)
         return name
 

@@ -1,9 +1,12 @@
 //go:build tools
 
-// Package tools pins the Kubernetes control plane that the testbed runs.
+// Package tools pins the Kubernetes control plane and the node that the testbed runs.
 package tools
 
 import (
 	_ "k8s.io/kubernetes/cmd/kube-apiserver"
 	_ "k8s.io/kubernetes/cmd/kube-controller-manager"
+	_ "k8s.io/kubernetes/cmd/kube-proxy"
+	_ "k8s.io/kubernetes/cmd/kube-scheduler"
+	_ "k8s.io/kubernetes/cmd/kubelet"
 )

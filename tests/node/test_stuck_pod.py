@@ -1,0 +1,40 @@
+"""The whole story on a real node: a Pod is stuck without the charm, and runs with it."""
+
+from __future__ import annotations
+
+from lightkube.resources.core_v1 import Pod
+
+from tests.functional.unit import Unit
+from tests.node.programs import fetching, serving
+from tests.node.site import STORY, RecordProperty, Site
+from tests.testbed.fixtures import MakeNamespace
+from tests.testbed.process import wait_until
+
+STUCK = "Init:CrashLoopBackOff"
+
+
+def test_a_pod_that_is_stuck_in_its_init_container_runs_once_the_charm_is_there(
+    site: Site,
+    unit: Unit,
+    namespace: MakeNamespace,
+    record_property: RecordProperty,
+) -> None:
+    team = namespace({"istio-injection": "enabled"})
+    url = site.serve(namespace(), "models")
+
+    fetch = fetching("storage-initializer", url)
+    site.deploy(team, "predictor", {"initContainers": [fetch], "containers": [serving("app")]})
+    stuck = site.wait_shown(team, STUCK)
+    wait_until(
+        lambda: "Connection refused" in site.logs(team, stuck, "storage-initializer"),
+        "it was refused, for nothing listens where its traffic is redirected",
+    )
+
+    status = unit.configured(backend="native")
+    assert status.name == "active", status.message
+    site.client.delete(Pod, stuck, namespace=team)
+
+    running = site.wait_shown(team, "Running")
+    assert running != stuck
+    assert "200 a model" in site.logs(team, running, "storage-initializer")
+    record_property(STORY, f"{fetch['name']} under native: {STUCK} -> Running")
