@@ -7,7 +7,7 @@ export PYTHONPATH := src:.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-emit-index-url --no-header
 
-.PHONY: help demo test check lint types format unit cases dataplane node testbed build bench requirements licences sbom clean
+.PHONY: help demo test check lint types format unit cases dataplane node testbed build bench dashboard requirements licences sbom clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,10 @@ bench: $(VENV)/ready ## measure the webhook and the backends; the figures go to 
 	$(BIN)/python -m benchmarks.admission
 	$(BIN)/python -m benchmarks.existing
 	$(BIN)/python -m benchmarks.kyverno_existing
+
+dashboard: $(VENV)/ready ## draw the dashboard from real metrics of the testbed into docs/images
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/requirements.txt
+	$(BIN)/python -m tests.dashboard
 
 requirements: $(VENV)/ready ## pin anew what ships and what the tests need
 	$(BIN)/pip install --quiet uv

@@ -95,17 +95,20 @@ KYVERNO = Module(
     files={"kyverno.yaml": "config/install-latest-testing.yaml"},
     requires="github.com/kyverno/kyverno",
 )
+# One Go module for two: the tests need the tool alone. The discovery of every cloud is most of
+# Prometheus, and static targets are all that is scraped here.
+PROMTOOL = Module(
+    "prometheus",
+    {"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
+    tags="remove_all_sd",
+)
 PROMETHEUS = Module(
     "prometheus",
-    {
-        "promtool": "github.com/prometheus/prometheus/cmd/promtool",
-        "prometheus": "github.com/prometheus/prometheus/cmd/prometheus",
-    },
-    # The discovery of every cloud is most of it, and static targets are all that is scraped here.
+    {"prometheus": "github.com/prometheus/prometheus/cmd/prometheus"},
     tags="remove_all_sd",
 )
 KWOK = Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
-MODULES = (ETCD, KUBERNETES, NODE, ISTIO, KYVERNO, KWOK, PROMETHEUS)
+MODULES = (ETCD, KUBERNETES, NODE, ISTIO, KYVERNO, KWOK, PROMTOOL)
 
 
 def product(module: Module, name: str) -> Path:

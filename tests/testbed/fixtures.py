@@ -11,7 +11,7 @@
 | `meshes`             | `meshes.use(Mesh(cni=False))` runs an istiod that is configured so     |
 | `istiod`             | an istiod with Istio's CNI plugin and without native sidecars          |
 | `kyverno`            | both of Kyverno's controllers                                          |
-| `promtool`           | the path of Prometheus' tool, and `prometheus` that of Prometheus      |
+| `promtool`           | the path of Prometheus' command-line tool                              |
 | `kwok`               | nodes that play Pods: `spec.nodeName: kwok.node`, see stages/pod.yaml  |
 | `workloads`          | a node: `workloads.entry_points["example.com/app:1"] = ["python3"]`    |
 
@@ -45,8 +45,7 @@ _NEEDS = {
     "api_server": (build.ETCD, build.KUBERNETES),
     "meshes": (build.ISTIO,),
     "kyverno": (build.KYVERNO,),
-    "promtool": (build.PROMETHEUS,),
-    "prometheus": (build.PROMETHEUS,),
+    "promtool": (build.PROMTOOL,),
     "kwok": (build.KWOK,),
 }
 
@@ -123,13 +122,7 @@ def kyverno(cluster: ControlPlane) -> Iterator[Kyverno]:
 @pytest.fixture(scope="session")
 def promtool() -> Path:
     """The path of Prometheus' command-line tool."""
-    return build.product(build.PROMETHEUS, "promtool")
-
-
-@pytest.fixture(scope="session")
-def prometheus() -> Path:
-    """The path of Prometheus."""
-    return build.product(build.PROMETHEUS, "prometheus")
+    return build.product(build.PROMTOOL, "promtool")
 
 
 @pytest.fixture(scope="session")

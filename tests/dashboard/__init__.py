@@ -1,0 +1,1 @@
+"""The dashboard, drawn from real metrics of the testbed: `python -m tests.dashboard`."""
