@@ -146,13 +146,14 @@ class Bench:
 
 
 @contextmanager
-def bench() -> Iterator[Bench]:
+def bench(*, with_kyverno: bool) -> Iterator[Bench]:
     """Start everything."""
     with ExitStack() as stack:
         plane = stack.enter_context(control_plane(enter_private_network()))
         stack.enter_context(controller_manager(plane))
         stack.enter_context(istio.istiod(plane))
-        stack.enter_context(kyverno(plane))
+        if with_kyverno:
+            stack.enter_context(kyverno(plane))
         for place, name in NAMESPACES.items():
             plane.create_namespace(name, _LABELS[place])
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -178,21 +179,28 @@ def _pod() -> dict[str, object]:
     }
 
 
-def measure(rounds: int, seconds: int, tell: Callable[[str], None]) -> Rates:
+def measure(
+    states: Sequence[str], rounds: int, seconds: int, tell: Callable[[str], None]
+) -> Rates:
     """Measure every state in every round."""
     rates: Rates = {}
-    with bench() as running:
+    with bench(with_kyverno=bool({CLUSTER_POLICY, MUTATING_POLICY} & set(states))) as running:
         for place in NAMESPACES:
             running.rate(place, seconds)  # warms up the API server, istiod and their caches
         for number in range(rounds):
             # Each round begins with another state, so that none always follows the same one.
-            for state in (*STATES[number % len(STATES) :], *STATES[: number % len(STATES)]):
+            first = number % len(states)
+            for state in (*states[first:], *states[:first]):
                 with running.state(state):
                     for place in NAMESPACES:
                         found = running.rate(place, seconds)
                         rates.setdefault((place, state), []).append(found)
                         tell(f"round {number + 1}: {state}, {place}: {found:.0f} Pods/s")
     return rates
+
+
+def _measured(rates: Rates) -> list[str]:
+    return [state for state in STATES if (MESH, state) in rates]
 
 
 def ratios(rates: Rates, place: str, state: str, other: str) -> list[float]:
@@ -212,13 +220,15 @@ def report(rates: Rates, rounds: int, seconds: int) -> str:
         *(
             f"| {state} | {statistics.median(rates[MESH, state]):,.0f}"
             f" | {statistics.median(rates[OUTSIDE, state]):,.0f} |"
-            for state in STATES
+            for state in _measured(rates)
         ),
         "",
         "| ratio | where | median (range) |",
         "| --- | --- | ---: |",
     ]
     for place, state, other in RATIOS:
+        if not {state, other} <= set(_measured(rates)):
+            continue
         found = ratios(rates, place, state, other)
         middle = statistics.median(found)
         lines.append(
@@ -237,8 +247,9 @@ def plot(rates: Rates, path: Path) -> None:
 
     figure, axes = pyplot.subplots(1, len(NAMESPACES), figsize=(12, 4))
     for axis, place in zip(axes, NAMESPACES, strict=True):
-        middles = [statistics.median(rates[place, state]) for state in STATES]
-        bars = axis.barh(STATES[::-1], middles[::-1])
+        states = _measured(rates)
+        middles = [statistics.median(rates[place, state]) for state in states]
+        bars = axis.barh(states[::-1], middles[::-1])
         axis.bar_label(bars, [f"{middle:,.0f}" for middle in middles[::-1]], padding=3)
         axis.set_title(place)
         axis.set_xlabel("Pods created a second")
@@ -254,6 +265,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.admission")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=4, help="of each run of the load")
+    parser.add_argument(
+        "--states",
+        default=",".join(STATES),
+        help="the fewer, the closer those that are compared follow each other (default: all)",
+    )
+    parser.add_argument("--name", default="admission", help="of the files that are written")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args(arguments)
     if not shutil.which("wrk"):
@@ -262,7 +279,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.exit("matplotlib is missing: install benchmarks/requirements.txt")
     for module in build.MODULES:
         build.prepare(module)
+    states = options.states.split(",")
+    if unknown := set(states) - set(STATES):
+        parser.error(
+            f"no such states: {', '.join(sorted(unknown))}; there are {', '.join(STATES)}"
+        )
     rates = measure(
+        states,
         options.rounds,
         options.seconds,
         lambda text: print(text, file=sys.stderr, flush=True),
@@ -270,8 +293,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = report(rates, options.rounds, options.seconds)
     print(text)
     options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "admission.md").write_text(text)
-    plot(rates, options.output / "admission.png")
+    (options.output / f"{options.name}.md").write_text(text)
+    plot(rates, options.output / f"{options.name}.png")
     return 0
 
 
