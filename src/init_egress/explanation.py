@@ -10,6 +10,7 @@ import msgspec
 from lightkube.core.resource import api_info
 
 from init_egress import audit, backends, existing, manifests, reasons, rule
+from init_egress.advice import Juju
 from init_egress.audit import Finding
 from init_egress.bulk import Bulk
 from init_egress.cluster import FIELD_MANAGER, Cluster, NotFound, Refused, Unreachable
@@ -153,7 +154,7 @@ def explain(
 
 
 def _finding(bulk: Bulk, seen: Seen, policy: Policy, owner: Owner) -> Finding:
-    found = audit.find(seen, policy, owner.application)
+    found = audit.find(seen, policy, Juju(owner.application))
     if seen.too_late:
         # By its annotations it is not, but they have no effect.
         found = msgspec.structs.replace(found, cut_off=rule.cut_off(seen.pod, policy))
