@@ -7,7 +7,7 @@ export PYTHONPATH := src:.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-emit-index-url --no-header
 
-.PHONY: help demo test check lint types format unit cases dataplane node testbed build bench dashboard requirements licences sbom clean
+.PHONY: help demo test check lint types format unit cases dataplane node testbed build bench dashboard requirements reference licences sbom clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,6 +68,9 @@ requirements: $(VENV)/ready ## pin anew what ships and what the tests need
 	$(COMPILE) tests/requirements.in -o tests/requirements.txt
 	$(COMPILE) -c requirements-webhook.txt benchmarks/requirements.in -o benchmarks/requirements.txt
 	$(COMPILE) tools/requirements.in -o tools/requirements.txt
+
+reference: $(VENV)/ready ## write the pages that say what charmcraft.yaml and the code say
+	$(BIN)/python -m tools.reference
 
 licences: $(VENV)/ready ## write the page of the licences of what ships
 	$(BIN)/python -m tools.licences

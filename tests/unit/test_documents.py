@@ -1,0 +1,186 @@
+"""The documents hang together: links lead somewhere, each command is run or listed as not run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from init_egress.rule import Verdict
+from tools import documents
+from tools.documents import ROOT, Ambiguous, Block
+
+NAMES = [page.relative_to(ROOT).as_posix() for page in documents.pages()]
+TROUBLESHOOTING = ROOT / "docs" / "how-to" / "troubleshooting.md"
+FOLDERS = ("tutorial", "how-to", "reference", "explanation")
+# Where the words of a status come from.
+SPEAKERS = {
+    "charm.py": ("_reached", "_reconcile"),
+    "actions.py": ("message",),
+    "init_egress/mesh.py": ("namespace", "remarks"),
+    "init_egress/backends.py": ("_missing",),
+    "init_egress/reconciler.py": ("_webhook_plan", "_verified"),
+    "init_egress/verification.py": ("verify", "prove"),
+    "init_egress/workload.py": ("__str__",),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_link_within_the_repository_leads_to_a_file_and_a_heading(name: str) -> None:
+    page = ROOT / name
+    broken = [target for target in documents.links(page) if not leads_somewhere(page, target)]
+
+    assert broken == []
+
+
+def leads_somewhere(page: Path, target: str) -> bool:
+    """Whether a link within the repository has its file and its heading; others are not asked."""
+    if target.startswith(("https://", "http://", "mailto:")):
+        return True
+    path, _, anchor = target.partition("#")
+    found = (page.parent / path).resolve() if path else page
+    return found.exists() and (not anchor or anchor in documents.anchors(found))
+
+
+@pytest.mark.parametrize(
+    ("target", "leads"),
+    [
+        ("docs/index.md", True),
+        ("docs/no-such-page.md", False),
+        ("docs/index.md#no-such-heading", False),
+        ("https://example.com/not-asked", True),
+    ],
+)
+def test_a_broken_link_is_noticed(target: str, leads: bool) -> None:
+    assert leads_somewhere(ROOT / "README.md", target) is leads
+
+
+def test_headings_become_anchors_as_on_github(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# What `audit` says\n\n## A [link](x.md), and more\n\n## Twice\n\n## Twice\n")
+
+    assert documents.anchors(page) == {"what-audit-says", "a-link-and-more", "twice", "twice-1"}
+
+
+def test_every_page_of_the_documents_can_be_reached_from_the_index() -> None:
+    index = ROOT / "docs" / "index.md"
+    reached, found = {index}, [index]
+    while found:
+        page = found.pop()
+        for target in documents.links(page):
+            other = (page.parent / target.partition("#")[0]).resolve()
+            if other.suffix == ".md" and other.is_file() and other not in reached:
+                reached.add(other)
+                found.append(other)
+
+    assert set((ROOT / "docs").rglob("*.md")) <= reached
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_index_names_every_page_of_each_kind(folder: str) -> None:
+    index = ROOT / "docs" / "index.md"
+    named = {(index.parent / target).resolve() for target in documents.links(index)}
+
+    assert set((ROOT / "docs" / folder).glob("*.md")) <= named
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_is_run_or_has_a_reason_not_to_be(name: str) -> None:
+    listed = documents.NOT_RUN_PAGE.read_text().replace("\\|", "|")
+    for block in documents.blocks(ROOT / name):
+        assert block.commands, f"{block.place}: no command"
+        if block.why_not_run:
+            missing = [command for command in block.commands if f"`{command}`" not in listed]
+            assert missing == [], f"{block.place}: run make reference"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_stand_nowhere_but_in_blocks_that_are_looked_at(name: str) -> None:
+    fences = [line for line in (ROOT / name).read_text().splitlines() if line.startswith("```")]
+
+    assert not [fence for fence in fences if fence[3:].split(" ")[0] in ("sh", "bash", "console")]
+
+
+def block(text: str) -> Block:
+    return Block(ROOT / "README.md", 1, text)
+
+
+def test_continued_lines_comments_and_here_documents_are_no_commands_of_their_own() -> None:
+    text = (
+        "# first\nkubectl apply -f - <<'EOF'\njuju: none\nEOF\nkubectl get pods \\\n  -A  # all\n"
+    )
+
+    assert block(text).commands == ["kubectl apply -f - <<'EOF'", "kubectl get pods -A"]
+
+
+def test_a_block_that_could_be_run_in_part_is_refused() -> None:
+    with pytest.raises(Ambiguous, match=r"README\.md:1"):
+        _ = block("juju status\nkubectl get pods\n").why_not_run
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("kubectl get pods\n", ""),
+        ("A=1 juju status\njuju models\n", "needs a Juju controller"),
+        ("make demo\n", "builds, or runs all of this itself"),
+    ],
+)
+def test_what_the_testbed_has_not_got_is_not_run(text: str, reason: str) -> None:
+    assert block(text).why_not_run == reason
+
+
+def test_a_page_is_read_into_commands_with_what_they_print(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Do:\n\n```shell\nls\n```\n\n```text\na\n```\n\n"
+        "```shell not-run: needs a node\nreboot\n```\n\nThen:\n\n```text\nno output of that\n```\n"
+    )
+
+    first, second = documents.blocks(page)
+
+    assert (first.line, first.text, first.printed, first.excuse) == (3, "ls\n", "a\n", "")
+    assert (second.text, second.printed, second.excuse) == ("reboot\n", None, "needs a node")
+
+
+def test_troubleshooting_names_every_verdict() -> None:
+    text = TROUBLESHOOTING.read_text()
+
+    assert [v.value for v in Verdict if f"| `{v.value}`" not in text] == []
+
+
+def test_troubleshooting_quotes_every_text_that_a_status_can_have() -> None:
+    text = " ".join(TROUBLESHOOTING.read_text().split())
+
+    assert [words for words in sorted(set(spoken())) if words not in text] == []
+
+
+def spoken() -> Iterator[str]:
+    """The longest fixed part of each text of a status, as the code has it."""
+    for name, functions in SPEAKERS.items():
+        tree = ast.parse((ROOT / "src" / name).read_text())
+        found = {f.name: f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)}
+        assert set(functions) <= set(found), name
+        for function in (f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)):
+            if function.name in functions:
+                yield from _texts(function)
+
+
+def _texts(function: ast.FunctionDef) -> Iterator[str]:
+    docstring = ast.get_docstring(function, clean=False)
+    joined = [node for node in ast.walk(function) if isinstance(node, ast.JoinedStr)]
+    within = {id(part) for node in joined for part in ast.walk(node)}
+    for node in ast.walk(function):
+        if isinstance(node, ast.JoinedStr):
+            parts = [str(p.value) for p in node.values if isinstance(p, ast.Constant)]
+            yield from _worth(max(parts, key=len, default=""))
+        elif isinstance(node, ast.Constant) and id(node) not in within and node.value != docstring:
+            yield from _worth(node.value)
+
+
+def _worth(value: object) -> Iterator[str]:
+    words = " ".join(value.split()).strip(" ;:,()") if isinstance(value, str) else ""
+    if " " in words and len(words) > 7:
+        yield words
