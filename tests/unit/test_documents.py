@@ -145,6 +145,20 @@ def test_a_page_is_read_into_commands_with_what_they_print(tmp_path: Path) -> No
     assert (second.text, second.printed, second.excuse) == ("reboot\n", None, "needs a node")
 
 
+def test_the_figures_of_the_comparison_are_those_of_the_documented_runs() -> None:
+    page = ROOT / "docs" / "explanation" / "backends-compared.md"
+    results = {
+        line
+        for path in (ROOT / "benchmarks" / "results").glob("*.md")
+        for line in path.read_text().splitlines()
+    }
+    section = page.read_text().partition("## What a Pod's creation costs")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+
+    assert len(rows) > 10
+    assert [row for row in rows if row not in results] == []
+
+
 def test_troubleshooting_names_every_verdict() -> None:
     text = TROUBLESHOOTING.read_text()
 
