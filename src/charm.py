@@ -29,6 +29,9 @@ from init_egress.verification import Effect
 from init_egress.workload import Image, Sources
 
 logger = logging.getLogger(__name__)
+# Both tell of every request, in eleven lines, and each line is a process of its own: juju-log.
+for _library in ("httpcore2", "httpx2"):
+    logging.getLogger(_library).setLevel(logging.WARNING)
 
 CERTIFICATES = "certificates"
 GATEWAY_INFO = "gateway-info"
