@@ -7,7 +7,8 @@ export PYTHONPATH := src:.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-emit-index-url --no-header
 
-.PHONY: help demo test check lint types format unit cases dataplane node testbed build bench dashboard requirements reference licences sbom clean
+.PHONY: help demo test check lint types format unit cases dataplane node packed testbed build bench dashboard \
+	requirements reference licences sbom clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,6 +45,9 @@ dataplane: $(VENV)/ready ## send packets through Istio's CNI plugin; with UPDATE
 node: $(VENV)/ready ## run Pods on a real node, as root: the story of a stuck one, and the webhook's workload
 	$(BIN)/pytest tests/node
 
+packed: $(VENV)/ready ## pack the charm and run its hooks and actions
+	$(BIN)/pytest tests/packed
+
 testbed: $(VENV)/ready ## open a shell beside a cluster with Istio and Kyverno
 	$(BIN)/python -m tests.testbed up --with istio --with kyverno
 
@@ -67,6 +71,7 @@ requirements: $(VENV)/ready ## pin anew what ships and what the tests need
 	$(COMPILE) -c requirements.txt requirements-webhook.in -o requirements-webhook.txt
 	$(COMPILE) tests/requirements.in -o tests/requirements.txt
 	$(COMPILE) -c requirements-webhook.txt benchmarks/requirements.in -o benchmarks/requirements.txt
+	$(COMPILE) tests/packed/requirements.in -o tests/packed/requirements.txt
 	$(COMPILE) tools/requirements.in -o tools/requirements.txt
 
 reference: $(VENV)/ready ## write the pages that say what charmcraft.yaml and the code say

@@ -13,12 +13,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from charmlibs.interfaces.tls_certificates import (
-    Certificate,
-    CertificateRequestAttributes,
-    CertificateSigningRequest,
-    PrivateKey,
-)
 from cryptography import x509
 from lightkube import Client
 from ops import testing
@@ -27,6 +21,7 @@ from init_egress import reconciler, workload
 from init_egress.cluster import DEPLOYMENT, POD, SECRET, WEBHOOK_CONFIGURATION
 from init_egress.recreation import LAST_APPLIED
 from init_egress.rule import EXCLUDE_RANGES
+from tests.functional.authority import Authority
 from tests.functional.load import A_POD, creating_pods
 from tests.functional.unit import MODEL, Status, Unit, objects
 from tests.testbed.control_plane import ControlPlane
@@ -306,7 +301,7 @@ def test_fail_gives_way_to_ignore_while_no_replica_answers_and_comes_back(
 def test_an_authority_is_related_and_removed_again(
     webhook: Unit, node: Workloads, team: str, client: Client
 ) -> None:
-    authority = _Authority()
+    authority = Authority()
     relation = testing.Relation("certificates", remote_app_name="ca")
     webhook.having(relations={*webhook.state.relations, relation})
     webhook.configured(backend="webhook")
@@ -328,40 +323,12 @@ def test_an_authority_is_related_and_removed_again(
     assert own[0] in _authorities(client)
 
 
-class _Authority:
-    """An authority of somebody else's."""
-
-    def __init__(self) -> None:
-        self.key = PrivateKey.generate()
-        attributes = CertificateRequestAttributes("an authority of theirs", is_ca=True)
-        self.certificate = Certificate.generate_self_signed_ca(
-            attributes, self.key, timedelta(days=365)
-        )
-
-    def sign(self, request: str) -> Certificate:
-        parsed = CertificateSigningRequest.from_string(request)
-        return parsed.sign(self.certificate, self.key, timedelta(days=90))
-
-
-def _answer(unit: Unit, authority: _Authority) -> None:
+def _answer(unit: Unit, authority: Authority) -> None:
     """What the provider of the certificates interface writes for each request."""
     relation = _certificates(unit)
-    requests = json.loads(relation.local_app_data["certificate_signing_requests"])
-    certificates = [
-        {
-            "certificate": str(authority.sign(request["certificate_signing_request"])),
-            "certificate_signing_request": request["certificate_signing_request"],
-            "ca": str(authority.certificate),
-            "chain": [
-                str(authority.sign(request["certificate_signing_request"])),
-                str(authority.certificate),
-            ],
-        }
-        for request in requests
-    ]
-    answered = replace(relation, remote_app_data={"certificates": json.dumps(certificates)})
+    answer = authority.answer(relation.local_app_data["certificate_signing_requests"])
     others = {r for r in unit.state.relations if r.id != relation.id}
-    unit.having(relations={*others, answered})
+    unit.having(relations={*others, replace(relation, remote_app_data=answer)})
 
 
 def _certificates(unit: Unit) -> testing.Relation:
