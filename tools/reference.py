@@ -100,7 +100,7 @@ def configuration() -> str:
 def actions() -> str:
     """The charm's actions."""
     parts = [
-        "Run them on the leader: `juju run istio-init-egress/leader ACTION`. What each is for:"
+        "Run them on the leader: `juju run istio-init-egress/leader <action>`. What each is for:"
         " [repair existing Pods](../how-to/repair-existing-pods.md)."
     ]
     for name, action in charm()["actions"].items():

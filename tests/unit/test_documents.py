@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import ast
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from init_egress.rule import Verdict
+from init_egress.settings import Config
 from tools import documents
 from tools.documents import ROOT, Ambiguous, Block
 
 NAMES = [page.relative_to(ROOT).as_posix() for page in documents.pages()]
 TROUBLESHOOTING = ROOT / "docs" / "how-to" / "troubleshooting.md"
 FOLDERS = ("tutorial", "how-to", "reference", "explanation")
+CHARM = yaml.safe_load((ROOT / "charmcraft.yaml").read_text())
+APPLICATION = CHARM["name"]
+# Shown for what the charm says of them.
+MISTAKES = ('juju config istio-init-egress exclude-outbound-ip-ranges="10.0.0.0/8, 192.168.1.1"',)
+PLAIN_VERBS = (
+    *("debug-log", "deploy", "refresh", "remove-application", "remove-relation"),
+    *("status", "trust"),
+)
 # Where the words of a status come from.
 SPEAKERS = {
     "charm.py": ("_reached", "_reconcile"),
@@ -198,3 +210,47 @@ def _worth(value: object) -> Iterator[str]:
     words = " ".join(value.split()).strip(" ;:,()") if isinstance(value, str) else ""
     if " " in words and len(words) > 7:
         yield words
+
+
+def juju_commands() -> Iterator[tuple[str, list[str]]]:
+    """Each command of Juju's about the charm, in blocks and in prose, with its words."""
+    for page in documents.pages():
+        inline = re.findall(r"`(juju [^`…<]+)`", page.read_text())
+        within = [command for one in documents.blocks(page) for command in one.commands]
+        for command in (*within, *inline):
+            if command.startswith("juju ") and APPLICATION in command:
+                yield command, shlex.split(command)[1:]
+
+
+def options(words: list[str]) -> tuple[dict[str, str], list[str]]:
+    """The options that `juju config` sets, and those that it resets."""
+    reset = words[words.index("--reset") + 1].split(",") if "--reset" in words else []
+    given = [word.partition("=") for word in words if "=" in word]
+    return {name: value for name, _, value in given}, reset
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [pytest.param(*pair, id=pair[0]) for pair in dict(juju_commands()).items()],
+)
+def test_a_command_of_juju_names_what_the_charm_has(command: str, words: list[str]) -> None:
+    verb, *rest = words
+    if verb == "config":
+        given, reset = options(rest)
+        assert {*given, *reset} <= CHARM["config"]["options"].keys()
+        if command not in MISTAKES:
+            Config.from_options(given).settings()
+    elif verb == "run":
+        action = CHARM["actions"][rest[1]]
+        given, _ = options(rest[2:])
+        params = action.get("params") or {}
+        assert given.keys() <= params.keys()
+        assert set(action.get("required", ())) <= given.keys()
+        assert all(value in params[key].get("enum", [value]) for key, value in given.items())
+    elif verb == "integrate":
+        ours = next(word.partition(":") for word in rest if word.startswith(f"{APPLICATION}:"))
+        assert ours[2] in {**CHARM["requires"], **CHARM["provides"]}
+    elif verb == "attach-resource":
+        assert rest[1].partition("=")[0] in CHARM["resources"]
+    else:
+        assert verb in PLAIN_VERBS
