@@ -17,6 +17,12 @@ from tools import documents
 from tools.documents import ROOT, Ambiguous, Block
 
 NAMES = [page.relative_to(ROOT).as_posix() for page in documents.pages()]
+OTHERS = [
+    page.relative_to(ROOT).as_posix()
+    for folder in (".github", "benchmarks", "bundle", "terraform", "tests")
+    for page in (*ROOT.glob("*.md"), *(ROOT / folder).rglob("*.md"))
+]
+EVERY = sorted({*NAMES, *OTHERS})
 TROUBLESHOOTING = ROOT / "docs" / "how-to" / "troubleshooting.md"
 FOLDERS = ("tutorial", "how-to", "reference", "explanation")
 CHARM = yaml.safe_load((ROOT / "charmcraft.yaml").read_text())
@@ -39,7 +45,7 @@ SPEAKERS = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_every_link_within_the_repository_leads_to_a_file_and_a_heading(name: str) -> None:
     page = ROOT / name
     broken = [target for target in documents.links(page) if not leads_somewhere(page, target)]
@@ -214,7 +220,7 @@ def _worth(value: object) -> Iterator[str]:
 
 def juju_commands() -> Iterator[tuple[str, list[str]]]:
     """Each command of Juju's about the charm, in blocks and in prose, with its words."""
-    for page in documents.pages():
+    for page in map(ROOT.joinpath, EVERY):
         inline = re.findall(r"`(juju [^`…<]+)`", page.read_text())
         within = [command for one in documents.blocks(page) for command in one.commands]
         for command in (*within, *inline):
