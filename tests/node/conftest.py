@@ -45,7 +45,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return  # the fixtures raise it again, for each test that needs them
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def site(network: Network) -> Iterator[Site]:
     """A cluster with a mesh and a node. It is its own: its scheduler takes any Pod it finds."""
     if reason := node_component.missing():
@@ -63,7 +63,7 @@ def site(network: Network) -> Iterator[Site]:
         yield Site(plane, client, node)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def webhook_image(
     site: Site, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Image:

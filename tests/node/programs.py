@@ -62,9 +62,4 @@ def fetching(name: str, url: str) -> Manifest:
 
 def serving(name: str) -> Manifest:
     """A container that answers every request on PORT."""
-    return {
-        "name": name,
-        "image": PYTHON,
-        "args": ["-c", _SERVE, str(PORT)],
-        "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
-    }
+    return {"name": name, "image": PYTHON, "args": ["-c", _SERVE, str(PORT)]}

@@ -37,4 +37,7 @@ def test_a_pod_that_is_stuck_in_its_init_container_runs_once_the_charm_is_there(
     running = site.wait_shown(team, "Running")
     assert running != stuck
     assert "200 a model" in site.logs(team, running, "storage-initializer")
+    site.plane.kubectl(
+        "rollout", "status", "deployment/predictor", f"--namespace={team}", "--timeout=60s"
+    )
     record_property(STORY, f"mutate-existing-pods under backend=native: {STUCK} -> Running")
