@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import monotonic
+
 from tests.functional.unit import Unit
 from tests.node.programs import fetching, serving
 from tests.node.site import STORY, RecordProperty, Site
@@ -22,7 +24,15 @@ def test_a_pod_that_is_stuck_in_its_init_container_runs_once_the_charm_is_there(
 
     fetch = fetching("storage-initializer", url)
     site.deploy(team, "predictor", {"initContainers": [fetch], "containers": [serving("app")]})
-    stuck = site.wait_shown(team, STUCK)
+    stuck = site.wait_shown(team, "Init:Error", STUCK)
+
+    def backs_off() -> bool:
+        # The kubelet tells of it when it looks at the Pod meanwhile; any change makes it look.
+        look = f"looked-at={monotonic()}"
+        site.plane.kubectl("annotate", "pod", stuck, f"--namespace={team}", "--overwrite", look)
+        return site.shown(team) == {stuck: STUCK}
+
+    wait_until(backs_off, "its Pod is stuck, and tried again more and more rarely")
     wait_until(
         lambda: "Connection refused" in site.logs(team, stuck, "storage-initializer"),
         "it was refused, for nothing listens where its traffic is redirected",
