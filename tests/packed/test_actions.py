@@ -11,6 +11,7 @@ import yaml
 from lightkube import Client
 
 from init_egress.cluster import POD
+from init_egress.rule import EXCLUDE_RANGES
 from tests.functional.load import A_POD
 from tests.packed.hook_tools import Results
 from tests.packed.juju import Unit
@@ -18,6 +19,7 @@ from tests.packed.pack import ROOT
 from tests.packed.test_hooks import IN_THE_MESH, active
 from tests.testbed.fixtures import MakeNamespace
 from tests.testbed.istio import Istiod
+from tests.testbed.process import wait_until
 
 ACTIONS: list[str] = list(yaml.safe_load((ROOT / "charmcraft.yaml").read_text())["actions"])
 FROM_BEFORE = "from-before"  # a Pod that was there before the charm
@@ -70,10 +72,17 @@ TABLE: dict[str, Row] = {
 
 @pytest.fixture
 def team(istiod: Istiod, namespace: MakeNamespace, client: Client) -> str:
-    """A namespace of the mesh with a Pod."""
+    """A namespace of the mesh with a Pod that no policy has changed."""
     team = namespace(IN_THE_MESH)
-    pod = {**A_POD, "metadata": {"name": FROM_BEFORE}}
-    client.create(POD.from_dict(pod), namespace=team)
+    pod = POD.from_dict({**A_POD, "metadata": {"name": FROM_BEFORE}})
+
+    def unchanged() -> bool:
+        tried = client.create(pod, namespace=team, dry_run=True)["metadata"]
+        return EXCLUDE_RANGES not in tried["annotations"]
+
+    # The API server acts on a policy for some seconds after it was deleted.
+    wait_until(unchanged, "the policy of the test before is out of force")
+    client.create(pod, namespace=team)
     return team
 
 
