@@ -135,7 +135,7 @@ def _charmcraft(*arguments: str, folder: Path) -> subprocess.CompletedProcess[st
         os_release.write_text(OS_RELEASE)
         script = 'mount --bind "$1" /etc/os-release && shift && exec charmcraft "$@"'
         done = subprocess.run(
-            [*_unshare(), "sh", "-c", script, "sh", os_release, *arguments],
+            ["unshare", "--mount", "sh", "-c", script, "sh", os_release, *arguments],
             cwd=folder,
             env={
                 **_inherited(),
@@ -175,20 +175,15 @@ def _obstacle() -> str:
     """Why nothing can be packed here; empty if nothing is in the way."""
     if not PYTHON.exists():
         return f"charmcraft needs {PYTHON}"
-    probe = [PYTHON, "-c", "import apt_pkg, ensurepip"]
+    probe: list[str | Path] = [PYTHON, "-c", "import apt_pkg, ensurepip"]
     if subprocess.run(probe, capture_output=True, check=False).returncode:
         return "charmcraft needs the packages python3-apt, python3-dev and python3-venv"
     if not shutil.which("unshare"):
         return "unshare is missing (package util-linux)"
-    if subprocess.run([*_unshare(), "true"], capture_output=True, check=False).returncode:
-        return "no mount namespace can be made (no root, and no user namespaces)"
+    probe = ["unshare", "--mount", "true"]
+    if subprocess.run(probe, capture_output=True, check=False).returncode:
+        return "no mount namespace can be made (no root)"
     return ""
-
-
-def _unshare() -> list[str]:
-    if os.geteuid() == 0:
-        return ["unshare", "--mount"]
-    return ["unshare", "--user", "--map-root-user", "--mount"]
 
 
 def _inherited() -> dict[str, str]:
