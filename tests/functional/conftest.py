@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from lightkube import Client
@@ -15,9 +14,10 @@ from charm import IstioInitEgressCharm
 from init_egress.cluster import Cluster
 from init_egress.manifests import Form, Owner
 from tests.functional.cases import CASES
-from tests.functional.installation import IMAGE, Installation
+from tests.functional.installation import IMAGE, Installation, still_acts
 from tests.functional.unit import APPLICATION, MODEL, Unit
 from tests.testbed.control_plane import ControlPlane
+from tests.testbed.process import wait_until
 from tests.testbed.workloads import Workloads
 
 
@@ -25,14 +25,19 @@ from tests.testbed.workloads import Workloads
 def unit(
     api_server: ControlPlane, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Unit]:
-    """The charm's leader, on the API server as its administrator; it leaves nothing behind."""
-    yield from _unit(api_server.kubeconfig(), client, monkeypatch)
+    """The charm's leader, on the API server as its administrator.
 
-
-def _unit(kubeconfig: Path, client: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unit]:
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-    yield Unit(testing.Context(IstioInitEgressCharm, app_name=APPLICATION))
-    Cluster(client).prune(Owner(APPLICATION, MODEL))
+    It leaves nothing behind, and nothing in force: a policy acts on for seconds after it is gone.
+    """
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig()))
+    unit = Unit(testing.Context(IstioInitEgressCharm, app_name=APPLICATION))
+    yield unit
+    cluster, owner = Cluster(client), Owner(APPLICATION, MODEL)
+    cluster.prune(owner)
+    wait_until(
+        lambda: not still_acts(api_server, cluster, unit.settings, owner),
+        "what the charm applied is out of force",
+    )
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Mapping
 
@@ -9,8 +10,8 @@ import pytest
 from lightkube import Client
 from lightkube.resources.core_v1 import Namespace as NamespaceResource
 
-from init_egress import reconciler, verification
-from init_egress.cluster import Cluster
+from init_egress import manifests, reconciler, verification
+from init_egress.cluster import Cluster, ClusterError
 from init_egress.manifests import Form, Owner
 from init_egress.pod import Namespace
 from init_egress.settings import Config, Settings
@@ -87,6 +88,38 @@ def acts(
     pod = as_injected(settings.policy.pods.example())
     found = verification.prove(cluster, namespace, settings.policy, pod, owner.probe(form), 0)
     return found.effect is verification.Effect.ARRIVES
+
+
+def still_acts(plane: ControlPlane, cluster: Cluster, settings: Settings, owner: Owner) -> bool:
+    """Whether any form of an application's changes a Pod yet, however it was configured.
+
+    Args:
+        plane: where; it need have no controllers and no mesh.
+        cluster: the same.
+        settings: what the Pods that it acts on are selected by.
+        owner: the application.
+    """
+    labels = settings.policy.namespaces.example()
+    # One for each selector: a namespace that is there keeps its labels.
+    chosen = hashlib.sha256(repr(sorted(labels.items())).encode()).hexdigest()[:8]
+    namespace = f"{owner.application}-still-acts-{chosen}" if labels else "default"
+    plane.create_namespace(namespace, labels)
+    # A Pod may ask for injection by itself where the namespace says nothing.
+    pod = as_injected({**settings.policy.pods.example(), "sidecar.istio.io/inject": "true"})
+
+    def stored(label: str) -> tuple[object, ...]:
+        found = cluster.dry_run(namespace, manifests.labelled(pod, label))
+        metadata, spec = found["metadata"], found["spec"]
+        assert isinstance(metadata, dict)
+        assert isinstance(spec, dict)
+        containers: list[Manifest] = spec["initContainers"]
+        return metadata["annotations"], [c.get("securityContext") for c in containers]
+
+    try:
+        untouched = stored(verification.NOBODY)
+        return any(stored(owner.probe(form)) != untouched for form in Form)
+    except ClusterError:
+        return True  # a webhook that is going, and fails closed
 
 
 def as_injected(labels: dict[str, str]) -> Manifest:

@@ -15,6 +15,7 @@ from ops import testing
 from charm import IstioInitEgressCharm
 from init_egress.cluster import OURS, Kind
 from init_egress.manifests import APPLICATION_LABEL
+from init_egress.settings import Config, ConfigError, Settings
 
 # Juju gives a path where nothing is, until somebody attaches the resource.
 NO_IMAGE = testing.Resource(name="webhook-image", path="/nowhere")
@@ -80,6 +81,15 @@ class Unit:
         named = {key.replace("_", "-"): value for key, value in params.items()}
         self.state = self.context.run(self.context.on.action(action, params=named), self.state)
         return dict(self.context.action_results or {})
+
+    @property
+    def settings(self) -> Settings:
+        """The unit's options; the defaults where they can't be used."""
+        try:
+            options = self.state.config.items()
+            return Config.from_options({key: str(value) for key, value in options}).settings()
+        except ConfigError:
+            return Settings()
 
     @property
     def status(self) -> Status:
