@@ -37,7 +37,7 @@ Inputs = tuple[Cluster, Settings, Owner, str, Sources | None]
 OPERATIONAL = (ConfigError, mesh.MeshUnknown, mesh.MeshPending, Unavailable, ClusterError)
 """What an operator, or time, can mend. Anything else is a fault of the charm."""
 
-_FINDINGS_LIMIT = 80_000
+_FINDINGS_LIMIT = 60_000
 _PROOF_PATIENCE = 5.0
 
 
@@ -148,7 +148,7 @@ class Actions(ops.Object):
         if found.left_out:
             results |= {"left-out": found.left_out, "narrow": found.narrow}
         if params.format == "table":
-            results["table"] = audit.table(found, facts)
+            results["table"] = audit.table(found, facts, ACTION_LIMIT)
         else:
             results["document"] = msgspec.json.encode(audit.document(found, facts)).decode()
         event.set_results(results)

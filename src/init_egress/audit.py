@@ -6,6 +6,7 @@ the remedy, then the rest.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from init_egress.table import columns
 PROGRESS_EVERY = 5_000
 """Pods after which it is said how far the audit has come."""
 
-_NAMESPACES_SHOWN = 200
+_NAMESPACES_SHOWN = 100
 _ROOM_FOR_OWNER = 120
 _RANGES_FLAG, _PORTS_FLAG = "-x", "-o"
 
@@ -109,9 +110,7 @@ class Audit:
     @property
     def narrow(self) -> str:
         """How to see those that were left out; empty if none were."""
-        if not self.left_out:
-            return ""
-        return f"{self.left_out} Pods are left out: narrow by namespace, selector or verdict"
+        return _narrow(self.left_out)
 
 
 def audit(
@@ -286,25 +285,42 @@ def worst(found: Audit) -> list[str]:
     return sorted(found.namespaces, key=key)
 
 
-def table(found: Audit, mesh: list[str]) -> str:
+def table(found: Audit, mesh: list[str], limit: int | None = None) -> str:
     """The audit for people: counts first.
 
     Args:
         found: what was found.
         mesh: what holds for the mesh, a sentence each.
+        limit: bytes that it may take; rows that don't fit are counted instead.
     """
     parts = [found.summary, "", *mesh, ""]
     counted = [[verdict.value, str(n)] for verdict, n in ordered(found.verdicts)]
     parts += [columns(["VERDICT", "PODS"], counted), ""]
-    parts += [
-        columns(["NAMESPACE", "PODS", "NEED THE REMEDY", "BEYOND IT"], _namespaces(found)),
-        "",
-    ]
-    parts.append(columns(_HEADER, [_row(finding) for finding in found.findings]))
-    return "\n".join([*parts, *([found.narrow] if found.narrow else [])])
+    parts += [columns(_NAMESPACE_HEADER, _namespaces(found)), ""]
+    header, *rows = columns(_HEADER, [_row(finding) for finding in found.findings]).splitlines()
+    room = None if limit is None else limit - sum(len(part.encode()) + 1 for part in parts)
+    shown = _fitting([header, *rows], room)
+    if left_out := found.left_out + len(rows) + 1 - len(shown):
+        shown.append(_narrow(left_out))
+    return "\n".join([*parts, *shown])
+
+
+def _fitting(lines: list[str], room: int | None) -> list[str]:
+    """The first lines, as many as there is room for; always the header."""
+    if room is None:
+        return lines
+    sizes = itertools.accumulate(len(line.encode()) + 1 for line in lines)
+    return lines[: max(1, sum(size <= room for size in sizes))]
+
+
+def _narrow(left_out: int) -> str:
+    if not left_out:
+        return ""
+    return f"{left_out} Pods are left out: narrow by namespace, selector or verdict"
 
 
 _NAMESPACE_HEADER = ["NAMESPACE", "PODS", "NEED THE REMEDY", "BEYOND IT"]
+_HEADER = ["NAMESPACE", "PODS", "NEED THE REMEDY", "BEYOND IT"]
 _HEADER = ["NAMESPACE", "POD", "OWNER", "VERDICT", "CUT OFF", "STUCK", "EXCLUDES", "WHAT TO DO"]
 
 

@@ -27,7 +27,7 @@ from init_egress.rule import (
     Remedy,
     Verdict,
 )
-from init_egress.table import columns
+from init_egress.table import WIDEST, columns
 
 CRASHED = Stuck("fetch", "CrashLoopBackOff", 3, datetime(2026, 1, 2, tzinfo=timezone.utc))
 NO_IMAGE = Stuck("fetch", "ImagePullBackOff", 0, None)
@@ -237,6 +237,31 @@ def test_counts_are_whole_also_where_the_list_is_cut() -> None:
     assert "left out" in table(found, []).splitlines()[-1]
 
 
+def test_a_table_fits_however_wide_its_cells_are() -> None:
+    ranges = ",".join(f"10.{n}.0.0/16" for n in range(200))
+    pods = [
+        {
+            "metadata": {
+                "name": f"web-{n:03}",
+                "namespace": f"{'n' * 55}-{n:03}",
+                "annotations": {STATUS: "{}", EXCLUDE_RANGES: ranges},
+            }
+        }
+        for n in range(300)
+    ]
+    bulk = cluster({"/api/v1/pods": {"items": pods}, "/api/v1/namespaces": {"items": None}})
+
+    found = audit(bulk, Policy(), Scope(), Juju("egress"))
+    cut = table(found, ["a fact"], limit=40_000)
+
+    assert len(cut.encode()) < 40_100
+    shown = sum(line.startswith("n") and " web-" in line for line in cut.splitlines())
+    assert 0 < shown < 300
+    assert f"{300 - shown} Pods are left out" in cut.splitlines()[-1]
+    assert "left out" not in table(found, [])
+    assert len(msgspec.json.encode({**document(found, []), "pods": []})) < 30_000
+
+
 def test_it_says_how_far_it_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("init_egress.audit.PROGRESS_EVERY", 2)
     pods = [{"metadata": {"name": f"web-{n}", "namespace": "team"}} for n in range(5)]
@@ -299,6 +324,12 @@ def test_without_sidecars_nothing_is_said_and_without_the_right_that_is() -> Non
     forbidden = {"/apis/networking.istio.io/v1/sidecars": 403}
     (fact,) = egress.facts(cluster(forbidden), "", "mesh")
     assert "not known" in fact
+
+
+def test_all_but_the_last_column_are_cut_to_a_width_that_can_be_read() -> None:
+    wide = "w" * 500
+    (_, row) = columns(["A", "B"], [[wide, wide]]).splitlines()
+    assert row == f"{'w' * (WIDEST - 1)}…   {wide}"
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
