@@ -1,6 +1,7 @@
 """Existing Pods, thousands of them: the actions beside kubectl at the same job.
 
-A cluster is filled with Pods as istiod leaves them, on nodes that KWOK plays. Each job is a
+A cluster is filled with Pods as istiod leaves them, on nodes that KWOK plays; beyond a thousand
+with copies of these. Each job is a
 process; in each round the jobs that are compared run one directly after the other. The API server
 is on the same two cores, so it has its part in every figure.
 """
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.copies import multiply
 from benchmarks.servers import ROOT
 from init_egress.bulk import Bulk, Collection, side_by_side
 from init_egress.existing import StoredPod
@@ -47,6 +49,8 @@ _JQ = (
 )
 _SHAPES = (Shape.CUT_OFF, Shape.EXCLUDED, Shape.PLAIN, Shape.OUTSIDE)
 _NO_NODE = "no-node"
+_WRITTEN = 1_000
+"""Pods that the API server writes; the rest are copies."""
 
 
 @dataclass(frozen=True)
@@ -73,15 +77,18 @@ def measure(sizes: Sequence[int], most_written: int, rounds: int, tell: Tell) ->
     runs: Runs = {}
     network = enter_private_network()
     for size in sizes:
-        with _filled(network, Population(size, shapes=_SHAPES), tell) as plane:
-            jobs = [AUDIT, GET, *([COUNT] if shutil.which("jq") else [])]
+        with _filled(network, size, tell) as plane:
+            # kubectl holds the whole list in memory: half a MiB for each Pod, so 25 GiB of 50,000.
+            beside = [GET, *([COUNT] if shutil.which("jq") else [])]
+            jobs = [AUDIT, *(beside if size <= most_written else [])]
             for number in range(rounds):
                 for job in jobs[number % len(jobs) :] + jobs[: number % len(jobs)]:
                     _measure(plane, job, size, runs, tell)
     for size in (size for size in sizes if size <= most_written):
         with control_plane(network) as plane:
             tell(f"writing {size} Pods, all of them cut off")
-            populate(plane, Population(size), [_NO_NODE], tell=tell)
+            populate(plane, Population(min(size, _WRITTEN)), [_NO_NODE], tell=tell)
+            _multiply(plane, size)
             for number in range(rounds):
                 jobs = [MUTATE, ANNOTATE]
                 for job in jobs[number % 2 :] + jobs[: number % 2]:
@@ -91,14 +98,23 @@ def measure(sizes: Sequence[int], most_written: int, rounds: int, tell: Tell) ->
 
 
 @contextmanager
-def _filled(network: Network, population: Population, tell: Tell) -> Iterator[ControlPlane]:
+def _filled(network: Network, size: int, tell: Tell) -> Iterator[ControlPlane]:
     """A cluster full of Pods that have started, or have failed to."""
-    with control_plane(network) as plane, kwok(plane, nodes=10) as played:
-        tell(f"writing {population.pods} Pods in {population.namespaces} namespaces")
-        seconds = populate(plane, population, played.nodes, tell=tell)
-        tell(f"written in {seconds:.0f} s; waiting for them to start")
-        _wait(plane, played)
+    population = Population(min(size, _WRITTEN), shapes=_SHAPES)
+    with control_plane(network) as plane:
+        with kwok(plane, nodes=10) as played:
+            tell(f"writing {population.pods} Pods in {population.namespaces} namespaces")
+            seconds = populate(plane, population, played.nodes, tell=tell)
+            tell(f"written in {seconds:.0f} s; waiting for them to start")
+            _wait(plane, played)
+        _multiply(plane, size)
+        tell(f"{size} Pods")
         yield plane
+
+
+def _multiply(plane: ControlPlane, size: int) -> None:
+    if size > _WRITTEN:
+        multiply(plane, _bulk(plane), size // _WRITTEN, step=Population.replicas)
 
 
 def _wait(plane: ControlPlane, played: Kwok) -> None:
@@ -204,7 +220,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the table and write it; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.existing")
     parser.add_argument("--sizes", default="1000,10000,50000", help="numbers of Pods")
-    parser.add_argument("--written", type=int, default=10_000, help="the most Pods to be mutated")
+    parser.add_argument(
+        "--written",
+        type=int,
+        default=10_000,
+        help="the most Pods to be mutated, and to ask kubectl for",
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args(arguments)

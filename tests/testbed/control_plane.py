@@ -54,6 +54,8 @@ class ControlPlane:
     folder: Path
     port: int
     processes: tuple[Process, ...]
+    etcd: str
+    """Where etcd answers."""
 
     @property
     def url(self) -> str:
@@ -200,7 +202,7 @@ def control_plane(network: Network, *, flags: Sequence[str] = ()) -> Iterator[Co
             Process("etcd", etcd_command, folder) as etcd,
             Process("kube-apiserver", command, folder) as api_server,
         ):
-            plane = ControlPlane(network, folder, port, (etcd, api_server))
+            plane = ControlPlane(network, folder, port, (etcd, api_server), etcd_url)
             wait_until(
                 lambda: answers(f"{plane.url}/readyz", plane.certificate),
                 "the API server is ready",
