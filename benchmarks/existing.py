@@ -72,19 +72,22 @@ Runs = dict[tuple[str, int], list[Run]]
 """By job and number of Pods, an element for each round."""
 
 
-def measure(sizes: Sequence[int], most_written: int, rounds: int, tell: Tell) -> Runs:
-    """Measure the audit at all sizes, writing up to one of them."""
+def measure(
+    sizes: Sequence[int], most_written: int, rounds: int, parts: Sequence[str], tell: Tell
+) -> Runs:
+    """Measure the parts asked for: the audit at all sizes, writing up to one of them."""
     runs: Runs = {}
     network = enter_private_network()
-    for size in sizes:
+    for size in sizes if AUDIT in parts else ():
+        # kubectl holds the whole list in memory: a third of a MiB for each Pod.
+        beside = [GET, *([COUNT] if shutil.which("jq") else [])]
+        jobs = [AUDIT, *(beside if size <= most_written else [])]
         with _filled(network, size, tell) as plane:
-            # kubectl holds the whole list in memory: half a MiB for each Pod, so 25 GiB of 50,000.
-            beside = [GET, *([COUNT] if shutil.which("jq") else [])]
-            jobs = [AUDIT, *(beside if size <= most_written else [])]
             for number in range(rounds):
-                for job in jobs[number % len(jobs) :] + jobs[: number % len(jobs)]:
+                first = number % len(jobs)
+                for job in jobs[first:] + jobs[:first]:
                     _measure(plane, job, size, runs, tell)
-    for size in (size for size in sizes if size <= most_written):
+    for size in (size for size in sizes if size <= most_written and "mutate" in parts):
         with control_plane(network) as plane:
             tell(f"writing {size} Pods, all of them cut off")
             populate(plane, Population(min(size, _WRITTEN)), [_NO_NODE], tell=tell)
@@ -227,6 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="the most Pods to be mutated, and to ask kubectl for",
     )
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--parts", default="audit,mutate", help="what is measured")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args(arguments)
     for module in (build.ETCD, build.KUBERNETES, build.KWOK):
@@ -235,6 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         [int(size) for size in options.sizes.split(",")],
         options.written,
         options.rounds,
+        options.parts.split(","),
         lambda text: print(text, file=sys.stderr, flush=True),
     )
     text = report(runs, options.rounds)
