@@ -13,6 +13,7 @@ from ops import testing
 from init_egress.cluster import POD
 from init_egress.rule import EXCLUDE_RANGES
 from tests.functional.load import A_POD
+from tests.functional.stuck import get_stuck
 from tests.functional.unit import Unit
 from tests.testbed.control_plane import ControlPlane, Manifest
 from tests.testbed.fixtures import MakeNamespace
@@ -33,33 +34,6 @@ def audited(unit: Unit, **params: str) -> dict[str, Any]:
     """The document of an audit."""
     document: dict[str, Any] = json.loads(unit.act("audit", **params)["document"])
     return document
-
-
-def get_stuck(client: Client, namespace: str, name: str, container: str) -> None:
-    """Have a Pod's status say what a kubelet's would, of an init container that fails."""
-    status = {
-        "phase": "Pending",
-        "startTime": "2026-01-02T03:04:05Z",
-        "conditions": [
-            {
-                "type": "Initialized",
-                "status": "False",
-                "lastTransitionTime": "2026-01-02T03:04:06Z",
-            }
-        ],
-        "initContainerStatuses": [
-            {
-                "name": container,
-                "image": "",
-                "imageID": "",
-                "ready": False,
-                "restartCount": 7,
-                "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-                "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}},
-            }
-        ],
-    }
-    client.patch(POD.Status, name, {"status": status}, namespace=namespace)
 
 
 def deployment(name: str) -> Manifest:
