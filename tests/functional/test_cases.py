@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 from lightkube import ApiError, Client
@@ -46,12 +46,7 @@ def test_the_stored_pod_is_as_the_case_expects(
     settings = installation.use(form, case.config, case.mesh)
     namespace = case.namespace or f"{case.id[:40]}-{form.value[:20]}"
     cluster.create_namespace(namespace, case.labels, case.annotations)
-    late = (
-        late_webhook(cluster, case.late, namespace=namespace, name=LATE)
-        if case.late
-        else nullcontext()
-    )
-    with late:
+    with changed_later(cluster, case, namespace):
         if case.expect.denied:
             with pytest.raises(ApiError, match=r"denied|invalid"):
                 _create(client, namespace, case.pod)
@@ -69,6 +64,15 @@ def test_the_stored_pod_is_as_the_case_expects(
     assert shape(stored) == shape(patched(injected, decision.patch))
     assert expected_part(stored, case) == expectation(case)
     assert decide(Pod.from_dict(stored), where, settings.policy).verdict.value in after(case)
+
+
+def changed_later(
+    cluster: ControlPlane, case: Case, namespace: str
+) -> AbstractContextManager[object]:
+    """What a webhook of somebody else's does to the case's Pod, if the case has one."""
+    if not case.late:
+        return nullcontext()
+    return late_webhook(cluster, case.late, namespace=namespace, name=LATE)
 
 
 def _create(client: Client, namespace: str, pod: Manifest) -> Manifest:

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,10 @@ from init_egress.settings import Config, Settings
 from tests.functional.cases import CASES, Case
 from tests.functional.installation import acts
 from tests.functional.load import A_POD
-from tests.functional.test_cases import LATE, after, expectation, expected_part
+from tests.functional.test_cases import after, changed_later, expectation, expected_part
 from tests.testbed.control_plane import STRANGER, ControlPlane
 from tests.testbed.fixtures import MakeNamespace
 from tests.testbed.istio import NAMESPACE, Istiod, Mesh, Meshes
-from tests.testbed.late_webhook import late_webhook
 from tests.testbed.process import wait_until
 
 SOURCES = Path(__file__).parents[2] / "src"
@@ -161,12 +159,7 @@ def test_what_is_rendered_does_what_the_case_expects_and_the_audit_says_so(
     rendered.use(form, case.config, case.mesh)
     namespace = case.namespace or f"cli-{case.id[:40]}-{form.value[:15]}"
     cluster.create_namespace(namespace, case.labels, case.annotations)
-    late = (
-        late_webhook(cluster, case.late, namespace=namespace, name=LATE)
-        if case.late
-        else nullcontext()
-    )
-    with late:
+    with changed_later(cluster, case, namespace):
         if case.expect.denied:
             with pytest.raises(ApiError, match=r"denied|invalid"):
                 client.create(POD.from_dict(case.pod), namespace=namespace)
