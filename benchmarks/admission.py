@@ -5,7 +5,8 @@
 Pods are created by server-side dry run, in a namespace of the mesh with a real istiod, and in one
 outside of it. In each round every state of the cluster is brought about and measured in turn; a
 ratio is made of two figures of one round. The API server, istiod, Kyverno, the webhook and the
-load share all cores, as they would on a small cluster.
+load share all cores, as they would on a small cluster. Beside it stands the API server's processor
+time for each Pod, which depends less on what else runs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import yaml
 
 from benchmarks import servers
 from benchmarks.servers import ROOT, Server
-from init_egress import certificates, manifests, reconciler
+from init_egress import certificates, manifests, mesh, reconciler
 from init_egress.certificates import Identity, Lifetimes, Trust
 from init_egress.cluster import Cluster
 from init_egress.manifests import Form, Owner
@@ -53,11 +54,14 @@ NONE, NATIVE, WEBHOOK, EMPTY, CLUSTER_POLICY, MUTATING_POLICY = (
 )
 STATES = (NONE, NATIVE, WEBHOOK, EMPTY, CLUSTER_POLICY, MUTATING_POLICY)
 MESH, OUTSIDE = "in the mesh", "outside the mesh"
+PLACES = (MESH, OUTSIDE)
 NAMESPACES = {MESH: "bench-mesh", OUTSIDE: "bench-outside"}
 _LABELS = {MESH: {"istio-injection": "enabled"}, OUTSIDE: {}}
 _CONNECTIONS = 4
-_SETTLED = 4
-"""Seconds after a change until the API server and Kyverno have noticed it for certain."""
+_WARM_UP = 4
+_ENOUGH_FOR_QUARTILES = 4
+_SETTLED, _SETTLED_WITH_KYVERNO = 1, 4
+"""Seconds after a change until all have noticed it for certain; the API server alone is quick."""
 _OWNER = Owner("bench", "bench")
 _POLICIES = {
     NATIVE: Settings(backend=Backend.NATIVE),
@@ -78,8 +82,22 @@ RATIOS = (
     (OUTSIDE, MUTATING_POLICY, NONE),
 )
 
-Rates = dict[tuple[str, str], list[float]]
-"""Pods a second by place and state, an element for each round."""
+
+@dataclass(frozen=True)
+class Run:
+    """What one run of the load showed.
+
+    Attributes:
+        rate: Pods created a second.
+        cost: the API server's processor time for each, in microseconds.
+    """
+
+    rate: float
+    cost: float
+
+
+Runs = dict[tuple[str, str], list[Run]]
+"""By place and state, an element for each round."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +109,7 @@ class Bench:
     webhook: Server
     empty: Server
     folder: Path
+    settled: float
 
     @contextmanager
     def state(self, name: str) -> Iterator[None]:
@@ -100,17 +119,19 @@ class Bench:
             if name in _POLICIES:
                 reconciler.reconcile(cluster, _POLICIES[name], _OWNER, istio.NAMESPACE)
             elif name in (WEBHOOK, EMPTY):
-                cluster.apply([self._configuration(name)])
-            time.sleep(_SETTLED)
+                cluster.apply([self._configuration(cluster, name)])
+            time.sleep(self.settled)
             yield
-            cluster.prune(_OWNER)
-            time.sleep(_SETTLED)
+            cluster.prune(_OWNER)  # which has settled when the next state has
 
-    def _configuration(self, name: str) -> manifests.Manifest:
+    def _configuration(self, cluster: Cluster, name: str) -> manifests.Manifest:
         """The charm's own webhook configuration, but for where it leads."""
         server = self.webhook if name == WEBHOOK else self.empty
         filled = fill(Settings(), _OWNER, Image("none"), None, Trust(self.identity))
-        rendered = manifests.render(Form.WEBHOOK, Settings(), _OWNER, workload=filled)
+        seen = mesh.read(istio.NAMESPACE, cluster.config_maps(istio.NAMESPACE))
+        rendered = manifests.render(
+            Form.WEBHOOK, Settings(), _OWNER, names_pods=seen.names_pods, workload=filled
+        )
         configuration: dict[str, Any] = rendered[-1]
         bundle = base64.b64encode(self.identity.authority.encode()).decode()
         configuration["webhooks"][0]["clientConfig"] = {
@@ -119,8 +140,10 @@ class Bench:
         }
         return configuration
 
-    def rate(self, place: str, seconds: int) -> float:
-        """Pods created a second."""
+    def run(self, place: str, seconds: int) -> Run:
+        """Create Pods in one place for some seconds."""
+        _, api_server = self.plane.processes
+        before = servers.cpu_seconds(api_server.pid)
         token = yaml.safe_load(self.plane.kubeconfig().read_text())["users"][0]["user"]["token"]
         namespace = NAMESPACES[place]
         done = subprocess.run(  # noqa: S603
@@ -142,7 +165,8 @@ class Bench:
         requests, micros, _, _, errors = map(int, line.split()[1:])
         if errors:
             raise RuntimeError(f"{errors} errors in {requests} requests: {done.stdout}")
-        return requests / micros * 1e6
+        spent = servers.cpu_seconds(api_server.pid) - before
+        return Run(requests / micros * 1e6, spent / requests * 1e6)
 
 
 @contextmanager
@@ -164,7 +188,8 @@ def bench(*, with_kyverno: bool) -> Iterator[Bench]:
         (folder / "pod.json").write_text(json.dumps(_pod()))
         webhook = stack.enter_context(servers.webhook(folder))
         empty = stack.enter_context(servers.empty(folder))
-        yield Bench(plane, identity, webhook, empty, folder)
+        settled = _SETTLED_WITH_KYVERNO if with_kyverno else _SETTLED
+        yield Bench(plane, identity, webhook, empty, folder, settled)
 
 
 def _pod() -> dict[str, object]:
@@ -180,75 +205,94 @@ def _pod() -> dict[str, object]:
 
 
 def measure(
-    states: Sequence[str], rounds: int, seconds: int, tell: Callable[[str], None]
-) -> Rates:
+    states: Sequence[str],
+    places: Sequence[str],
+    rounds: int,
+    seconds: int,
+    tell: Callable[[str], None],
+) -> Runs:
     """Measure every state in every round."""
-    rates: Rates = {}
+    runs: Runs = {}
     with bench(with_kyverno=bool({CLUSTER_POLICY, MUTATING_POLICY} & set(states))) as running:
-        for place in NAMESPACES:
-            running.rate(place, seconds)  # warms up the API server, istiod and their caches
+        for place in places:
+            running.run(place, max(seconds, _WARM_UP))  # the API server, istiod and their caches
         for number in range(rounds):
             # Each round begins with another state, so that none always follows the same one.
             first = number % len(states)
             for state in (*states[first:], *states[:first]):
                 with running.state(state):
-                    for place in NAMESPACES:
-                        found = running.rate(place, seconds)
-                        rates.setdefault((place, state), []).append(found)
-                        tell(f"round {number + 1}: {state}, {place}: {found:.0f} Pods/s")
-    return rates
+                    for place in places:
+                        found = running.run(place, seconds)
+                        runs.setdefault((place, state), []).append(found)
+                        tell(
+                            f"round {number + 1}: {state}, {place}: {found.rate:.0f} Pods/s,"
+                            f" {found.cost:.0f} us of the API server"
+                        )
+    return runs
 
 
-def _measured(rates: Rates) -> list[str]:
-    return [state for state in STATES if (MESH, state) in rates]
+def _measured(runs: Runs, of: Sequence[str]) -> list[str]:
+    """Those of some states or places that were measured."""
+    seen = {name for key in runs for name in key}
+    return [name for name in of if name in seen]
 
 
-def ratios(rates: Rates, place: str, state: str, other: str) -> list[float]:
+def ratios(runs: Runs, place: str, state: str, other: str) -> list[float]:
     """How many times the Pods of another state, in each round."""
-    pairs = zip(rates[place, state], rates[place, other], strict=True)
-    return [mine / others for mine, others in pairs]
+    pairs = zip(runs[place, state], runs[place, other], strict=True)
+    return [mine.rate / others.rate for mine, others in pairs]
 
 
-def report(rates: Rates, rounds: int, seconds: int) -> str:
+def report(runs: Runs, rounds: int, seconds: int) -> str:
     """The figures as Markdown."""
+    states, places = _measured(runs, STATES), _measured(runs, PLACES)
     lines = [
         f"Pods created a second by server-side dry run, {_CONNECTIONS} connections,"
-        f" {os.cpu_count()} cores for everything; median of {rounds} rounds of {seconds} s each.",
+        f" {os.cpu_count()} cores for everything, and in brackets the API server's processor time"
+        f" for each in microseconds; medians of {rounds} rounds of {seconds} s each.",
         "",
-        f"| state | {MESH} | {OUTSIDE} |",
-        "| --- | ---: | ---: |",
+        f"| state | {' | '.join(places)} |",
+        f"| --- |{' ---: |' * len(places)}",
         *(
-            f"| {state} | {statistics.median(rates[MESH, state]):,.0f}"
-            f" | {statistics.median(rates[OUTSIDE, state]):,.0f} |"
-            for state in _measured(rates)
+            f"| {state} | {' | '.join(_median(runs[place, state]) for place in places)} |"
+            for state in states
         ),
         "",
-        "| ratio | where | median (range) |",
+        "| ratio | where | median (quartiles; range) |",
         "| --- | --- | ---: |",
     ]
     for place, state, other in RATIOS:
-        if not {state, other} <= set(_measured(rates)):
+        if place not in places or not {state, other} <= set(states):
             continue
-        found = ratios(rates, place, state, other)
-        middle = statistics.median(found)
         lines.append(
-            f"| {state} / {other} | {place} |"
-            f" {middle:.2f} ({min(found):.2f} to {max(found):.2f}) |"
+            f"| {state} / {other} | {place} | {_spread(ratios(runs, place, state, other))} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def plot(rates: Rates, path: Path) -> None:
+def _median(runs: Sequence[Run]) -> str:
+    rate = statistics.median(run.rate for run in runs)
+    return f"{rate:,.0f} ({statistics.median(run.cost for run in runs):,.0f})"
+
+
+def _spread(found: Sequence[float]) -> str:
+    if len(found) < _ENOUGH_FOR_QUARTILES:
+        return f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
+    low, middle, high = statistics.quantiles(found, n=4, method="inclusive")
+    return f"{middle:.2f} ({low:.2f} to {high:.2f}; {min(found):.2f} to {max(found):.2f})"
+
+
+def plot(runs: Runs, path: Path) -> None:
     """Draw Pods a second by state and place."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(NAMESPACES), figsize=(12, 4))
-    for axis, place in zip(axes, NAMESPACES, strict=True):
-        states = _measured(rates)
-        middles = [statistics.median(rates[place, state]) for state in states]
+    states, places = _measured(runs, STATES), _measured(runs, PLACES)
+    figure, axes = pyplot.subplots(1, len(places), figsize=(6 * len(places), 4), squeeze=False)
+    for axis, place in zip(axes[0], places, strict=True):
+        middles = [statistics.median(run.rate for run in runs[place, state]) for state in states]
         bars = axis.barh(states[::-1], middles[::-1])
         axis.bar_label(bars, [f"{middle:,.0f}" for middle in middles[::-1]], padding=3)
         axis.set_title(place)
@@ -270,6 +314,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=",".join(STATES),
         help="the fewer, the closer those that are compared follow each other (default: all)",
     )
+    parser.add_argument(
+        "--places", default=",".join(PLACES), help="where Pods are created (default: both)"
+    )
     parser.add_argument("--name", default="admission", help="of the files that are written")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args(arguments)
@@ -279,23 +326,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.exit("matplotlib is missing: install benchmarks/requirements.txt")
     for module in build.MODULES:
         build.prepare(module)
-    states = options.states.split(",")
-    if unknown := set(states) - set(STATES):
-        parser.error(
-            f"no such states: {', '.join(sorted(unknown))}; there are {', '.join(STATES)}"
-        )
-    rates = measure(
+    states = _chosen(parser, options.states, STATES)
+    places = _chosen(parser, options.places, PLACES)
+    runs = measure(
         states,
+        places,
         options.rounds,
         options.seconds,
         lambda text: print(text, file=sys.stderr, flush=True),
     )
-    text = report(rates, options.rounds, options.seconds)
+    text = report(runs, options.rounds, options.seconds)
     print(text)
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / f"{options.name}.md").write_text(text)
-    plot(rates, options.output / f"{options.name}.png")
+    plot(runs, options.output / f"{options.name}.png")
     return 0
+
+
+def _chosen(parser: argparse.ArgumentParser, text: str, known: Sequence[str]) -> list[str]:
+    """The names in a list with commas; exits with what there is if one is unknown."""
+    names = text.split(",")
+    if unknown := set(names) - set(known):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    return names
 
 
 if __name__ == "__main__":

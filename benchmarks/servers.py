@@ -51,8 +51,7 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """The processor time it has used so far."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.pid)
 
     def memory(self, field: str) -> float:
         """Its memory in MiB: VmRSS is what it uses now, VmHWM the most it has used."""
@@ -79,6 +78,12 @@ class Server:
         if response.status != 200:
             raise OSError(f"{self.name}: {response.status} {found!r}")
         return found
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor time that a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def build_reference() -> Path:

@@ -191,6 +191,7 @@ def _by_revision(operator: Operator) -> Requirement:
 
 
 _NOT_REFUSED = Requirement("sidecar.istio.io/inject", Operator.NOT_IN, ("false",))
+_NAMED = Requirement(rule.CANONICAL_NAME, Operator.EXISTS)
 _ASKED_FOR = Requirement("sidecar.istio.io/inject", Operator.IN, ("true",))
 _UNLABELLED = (_by_injection_label(Operator.DOES_NOT_EXIST), _by_revision(Operator.DOES_NOT_EXIST))
 
@@ -223,6 +224,7 @@ def render(
     owner: Owner,
     *,
     everywhere: bool = False,
+    names_pods: bool = False,
     workload: Workload | None = None,
 ) -> list[Manifest]:
     """Render the objects of one form.
@@ -233,6 +235,8 @@ def render(
         owner: the application whose objects they are.
         everywhere: whether istiod injects namespaces that have no label
             (`sidecarInjectorWebhook.enableNamespacesByDefault`).
+        names_pods: whether every Pod that istiod injects carries the label of its canonical name,
+            so that the webhook may select by it.
         workload: what the webhook's templates are filled with; only that form needs it.
     """
     environment = _environment()
@@ -251,6 +255,7 @@ def render(
         "excludes": _excludes(policy),
         "identity": _IDENTITY.get(policy.remedy),
         "injected": f"{json.dumps(rule.STATUS)} in object.metadata.?annotations.orValue({{}})",
+        "injected_expressions": [_NAMED.expression()] if names_pods else [],
         "workload": workload,
         "bindings": [b.expressions() for b in (*INJECTION, *([BY_DEFAULT] if everywhere else []))],
     }

@@ -95,6 +95,8 @@ class Revision:
         dns_capture: whether proxies capture DNS.
         everywhere: whether it injects namespaces that have no label.
         registry_only: whether proxies let nothing out that the mesh does not know.
+        names_pods: whether every template of its with a proxy writes the label of the canonical
+            name on the Pod, as Istio's own do.
     """
 
     name: str
@@ -105,6 +107,7 @@ class Revision:
     dns_capture: bool = False
     everywhere: bool = False
     registry_only: bool = False
+    names_pods: bool = False
 
     def facts(self) -> list[str]:
         """All that holds for its Pods and matters to their init containers, a sentence each."""
@@ -162,6 +165,12 @@ class Mesh:
     def everywhere(self) -> bool:
         """Whether any istiod injects namespaces that have no label."""
         return any(revision.everywhere for revision in self.revisions)
+
+    @property
+    def names_pods(self) -> bool:
+        """Whether every Pod that Istio injects is known to carry its canonical name's label."""
+        known = bool(self.revisions) and not self.unread
+        return known and all(revision.names_pods for revision in self.revisions)
 
     def facts(self) -> list[str]:
         """All that holds for the mesh and matters to init containers, a sentence each."""
@@ -230,7 +239,20 @@ def _revision(suffix: str, injector: Mapping[str, str], mesh: Mapping[str, str])
         dns_capture=str(metadata.get("ISTIO_META_DNS_CAPTURE", "")) in rule.GO_TRUE,
         everywhere=webhook.get("enableNamespacesByDefault") is True,
         registry_only=_at(config, "outboundTrafficPolicy").get("mode") == "REGISTRY_ONLY",
+        names_pods=_every_template_names(injector.get("config", "")),
     )
+
+
+def _every_template_names(config: str) -> bool:
+    # istio/istio: manifests/charts/istio-control/istio-discovery/files/injection-template.yaml,
+    # gateway-injection-template.yaml and grpc-agent.yaml write the label whatever is configured;
+    # a template of the operator's own need not.
+    try:
+        templates = _at(_or_empty(yaml.safe_load(config)), "templates")
+    except (TypeError, yaml.YAMLError):
+        return False  # nothing else is read from it, so nothing else is lost
+    with_proxy = [text for text in map(str, templates.values()) if rule.ISTIO_PROXY in text]
+    return bool(with_proxy) and all(rule.CANONICAL_NAME in text for text in with_proxy)
 
 
 def _at(tree: object, *path: str) -> Mapping[str, object]:

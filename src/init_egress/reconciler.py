@@ -112,7 +112,9 @@ def _webhook_plan(
     filled = workload.prepare(cluster, settings, owner, sources, time)
     if filled.trust.identity.is_near_its_end(time):
         remarks.append(f"certificate ends on {filled.trust.identity.expires:%Y-%m-%d}")
-    objects = manifests.render(Form.WEBHOOK, settings, owner, workload=filled)
+    objects = manifests.render(
+        Form.WEBHOOK, settings, owner, names_pods=seen.names_pods, workload=filled
+    )
     return Plan(Form.WEBHOOK, seen, objects, filled, tuple(remarks))
 
 

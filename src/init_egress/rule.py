@@ -37,6 +37,7 @@ ISTIO_CONTAINERS = (
 DEFAULT_PROXY_ID = 1337
 
 STATUS = "sidecar.istio.io/status"
+CANONICAL_NAME = "service.istio.io/canonical-name"
 NATIVE_SIDECAR = "sidecar.istio.io/nativeSidecar"
 INTERCEPTION_MODE = "sidecar.istio.io/interceptionMode"
 INCLUDE_RANGES = "traffic.sidecar.istio.io/includeOutboundIPRanges"

@@ -10,7 +10,7 @@ import pytest
 from lightkube import Client
 from lightkube.resources.core_v1 import Namespace as NamespaceResource
 
-from init_egress import manifests, reconciler, verification
+from init_egress import manifests, reconciler, rule, verification
 from init_egress.cluster import Cluster, ClusterError
 from init_egress.manifests import Form, Owner
 from init_egress.pod import Namespace
@@ -129,8 +129,8 @@ def as_injected(labels: dict[str, str]) -> Manifest:
         "kind": "Pod",
         "metadata": {
             "generateName": "as-injected-",
-            "labels": labels,
-            "annotations": {"sidecar.istio.io/status": "{}"},
+            "labels": {rule.CANONICAL_NAME: "cases", **labels},
+            "annotations": {rule.STATUS: "{}"},
         },
         "spec": {
             "hostNetwork": True,

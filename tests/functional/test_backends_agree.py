@@ -14,7 +14,7 @@ from lightkube import Client
 from init_egress.cluster import Cluster
 from init_egress.manifests import Form, labelled
 from init_egress.pod import Namespace, Pod
-from init_egress.rule import EXCLUDE_RANGES, STATUS, decide
+from init_egress.rule import CANONICAL_NAME, EXCLUDE_RANGES, STATUS, decide
 from init_egress.verification import NOBODY
 from tests.functional.installation import Installation
 from tests.functional.shapes import patched, shape
@@ -136,7 +136,8 @@ def _valid(raw: Json) -> Json:
     """The Pod with what the API server insists on, and without what it does not know."""
     pod = copy.deepcopy(raw)
     pod["metadata"].setdefault("name", "any")
-    pod["metadata"].setdefault("labels", {})
+    # As Istio's templates have it; the webhook selects by it.
+    pod["metadata"].setdefault("labels", {}).setdefault(CANONICAL_NAME, "any")
     spec = pod["spec"]
     spec.pop("futureField", None)
     taken = {container["name"] for container in spec["initContainers"]}

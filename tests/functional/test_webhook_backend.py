@@ -20,19 +20,20 @@ from ops import testing
 from init_egress import reconciler, workload
 from init_egress.cluster import DEPLOYMENT, POD, SECRET, WEBHOOK_CONFIGURATION
 from init_egress.recreation import LAST_APPLIED
-from init_egress.rule import EXCLUDE_RANGES
+from init_egress.rule import CANONICAL_NAME, EXCLUDE_RANGES
 from tests.functional.authority import Authority
 from tests.functional.load import A_POD, creating_pods
 from tests.functional.unit import MODEL, Status, Unit, objects
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.fixtures import MakeNamespace
-from tests.testbed.istio import Istiod
+from tests.testbed.istio import Istiod, Mesh, Meshes
 from tests.testbed.kyverno import Kyverno
 from tests.testbed.process import wait_until
 from tests.testbed.workloads import Workloads
 
 IMAGE = "example.com/istio-init-egress-webhook:1"
 NAME = "istio-init-egress-webhook"
+WEBHOOK = f"pods.{NAME}.kubeflow.svc"
 CONFIGURATION = "zz-istio-init-egress.kubeflow"
 EVERYTHING = "0.0.0.0/0,::/0"
 
@@ -70,6 +71,64 @@ def test_the_webhook_comes_into_force_through_its_service(
     assert "2 of 2 replicas ready, 2 up to date" in status.message
     pod = client.create(POD.from_dict(A_POD), namespace=team, dry_run=True)
     assert pod["metadata"]["annotations"][EXCLUDE_RANGES] == EVERYTHING
+
+
+def test_the_api_server_weighs_no_pod_outside_the_mesh(
+    webhook: Unit,
+    node: Workloads,
+    team: str,
+    namespace: MakeNamespace,
+    cluster: ControlPlane,
+    client: Client,
+) -> None:
+    status = webhook.configured(backend="webhook", namespace_selector="suite=webhook")
+    assert status.name == "active", status.message
+    outside = namespace({"suite": "webhook"})
+    before = _weighed_in_vain(cluster)
+
+    client.create(POD.from_dict(A_POD), namespace=outside, dry_run=True)
+
+    assert _weighed_in_vain(cluster) == before
+
+
+def test_a_pod_that_was_injected_by_hand_is_helped_in_any_namespace(
+    webhook: Unit, node: Workloads, team: str, namespace: MakeNamespace, client: Client
+) -> None:
+    injected = client.create(POD.from_dict(A_POD), namespace=team, dry_run=True)
+    kept = {key: injected["metadata"][key] for key in ("generateName", "labels", "annotations")}
+    by_hand = {**A_POD, "metadata": kept, "spec": injected["spec"]}
+    outside = namespace({"suite": "webhook"})
+    webhook.configured(backend="webhook", namespace_selector="suite=webhook")
+
+    pod = client.create(POD.from_dict(by_hand), namespace=outside, dry_run=True)
+
+    assert pod["metadata"]["annotations"][EXCLUDE_RANGES] == EVERYTHING
+
+
+def test_a_template_that_leaves_istios_labels_out_costs_no_pod_the_remedy(
+    webhook: Unit,
+    node: Workloads,
+    meshes: Meshes,
+    namespace: MakeNamespace,
+    cluster: ControlPlane,
+    client: Client,
+) -> None:
+    template = "spec:\n  containers:\n  - name: istio-proxy\n    image: example.com/proxy:1\n"
+    meshes.use(Mesh(values={"values.sidecarInjectorWebhook.templates.plain": template}))
+    team = namespace({"istio-injection": "enabled", "suite": "webhook"})
+    webhook.configured(backend="webhook", namespace_selector="suite=webhook")
+    metadata = {**A_POD["metadata"], "annotations": {"inject.istio.io/templates": "plain"}}
+
+    pod = client.create(
+        POD.from_dict({**A_POD, "metadata": metadata}), namespace=team, dry_run=True
+    )
+
+    assert CANONICAL_NAME not in pod["metadata"].get("labels", {})
+    assert pod["metadata"]["annotations"][EXCLUDE_RANGES] == EVERYTHING
+    before = _weighed_in_vain(cluster)
+    outside = namespace({"suite": "webhook"})
+    client.create(POD.from_dict(A_POD), namespace=outside, dry_run=True)
+    assert _weighed_in_vain(cluster) == before + 1
 
 
 def test_verify_and_explain_tell_what_the_webhook_does(
@@ -349,6 +408,14 @@ def _rotate(unit: Unit) -> None:
 
 def _configuration(client: Client) -> dict[str, object]:
     return client.get(WEBHOOK_CONFIGURATION, CONFIGURATION)["webhooks"][0]
+
+
+def _weighed_in_vain(cluster: ControlPlane) -> int:
+    """How many Pods the API server has made readable to CEL and then not sent to the webhook."""
+    lines = cluster.kubectl("get", "--raw", "/metrics").splitlines()
+    name = "apiserver_admission_match_condition_exclusions_total{"
+    found = [line for line in lines if line.startswith(name) and WEBHOOK in line]
+    return sum(int(line.rpartition(" ")[2]) for line in found)
 
 
 def _failure_policy(client: Client) -> object:

@@ -61,6 +61,15 @@ def render(
     return manifests.render(form, a_settings, owner, everywhere=everywhere, workload=filled)
 
 
+def webhook_configuration(*, names_pods: bool) -> dict[str, Any]:
+    """The webhook's configuration, by whether Istio is known to label every Pod."""
+    filled = _workload(Settings(), OWNER)
+    objects: list[Any] = manifests.render(
+        Form.WEBHOOK, Settings(), OWNER, names_pods=names_pods, workload=filled
+    )
+    return next(o for o in objects if o["kind"] == WEBHOOK_CONFIGURATION)
+
+
 def _workload(a_settings: Settings, owner: Owner) -> Workload:
     image = Image("registry.example.com/webhook:1", "user", "password")
     return fill(a_settings, owner, image, AUTHORITY, Trust(IDENTITY))
@@ -410,6 +419,22 @@ def test_a_binding_stands_for_each_way_of_being_injected() -> None:
     everywhere = render(Form.NATIVE, Settings(), OWNER, everywhere=True)
     assert everywhere[:-1] == objects
     assert metadata(everywhere[-1])["name"] == f"{OWNER.name}.by-default"
+
+
+@pytest.mark.parametrize("names_pods", [False, True])
+def test_the_webhook_selects_by_istios_label_only_where_istio_is_known_to_write_it(
+    names_pods: bool,
+) -> None:
+    (chosen,) = at(webhook_configuration(names_pods=names_pods), "objectSelector")
+    assert _selects(chosen, {rule.CANONICAL_NAME: "app", "app": "app"})
+    assert _selects(chosen, {rule.CANONICAL_NAME: ""})
+    assert _selects(chosen, {"app": "app"}) is not names_pods
+
+
+def test_nothing_else_of_the_webhook_goes_by_that_label() -> None:
+    with_label, without = (webhook_configuration(names_pods=known) for known in (True, False))
+    with_label["webhooks"][0]["objectSelector"]["matchExpressions"].pop(0)
+    assert with_label == without
 
 
 def _selects(label_selector: dict[str, Any], labels: dict[str, str]) -> bool:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from init_egress.mesh import Mesh, MeshPending, MeshUnknown, Related, Revision, namespace, read
 from init_egress.rule import EXCLUDE_RANGES
@@ -189,6 +190,52 @@ def test_a_mesh_may_inject_namespaces_without_a_label(
     values = injector(sidecarInjectorWebhook={"enableNamespacesByDefault": value})
     assert revision(values).everywhere is everywhere
     assert read("m", {"istio-sidecar-injector": values}).everywhere is everywhere
+
+
+# A template as Istio's own, one of the operator's own, and one that adds no proxy.
+NAMES = (
+    "metadata:\n  labels:\n    service.istio.io/canonical-name: {{ .DeploymentMeta.Name }}\n"
+    "spec:\n  containers:\n  - name: istio-proxy\n"
+)
+NAMELESS = "spec:\n  containers:\n  - name: istio-proxy\n    image: auto\n"
+PROXYLESS = "spec:\n  containers:\n  - name: app\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        pytest.param({"templates": {"sidecar": NAMES, "gateway": NAMES}}, True, id="istios"),
+        pytest.param({"templates": {"sidecar": NAMES, "grpc": PROXYLESS}}, True, id="no-proxy"),
+        pytest.param({"templates": {"sidecar": NAMES, "own": NAMELESS}}, False, id="one-of-own"),
+        pytest.param({"templates": {"sidecar": NAMELESS}}, False, id="all-of-own"),
+        pytest.param({"templates": {"grpc": PROXYLESS}}, False, id="none-with-a-proxy"),
+        pytest.param({"templates": {}}, False, id="none"),
+        pytest.param({"templates": None}, False, id="null"),
+        pytest.param({"templates": [NAMES]}, False, id="a-list"),
+        pytest.param({"policy": "enabled"}, False, id="absent"),
+        pytest.param(None, False, id="empty"),
+    ],
+)
+def test_pods_are_known_to_be_labelled_where_every_template_with_a_proxy_does_it(
+    config: object, named: bool
+) -> None:
+    data = {**injector(), "config": yaml.safe_dump(config) if config else ""}
+    assert revision(data).names_pods is named
+    assert read("m", {"istio-sidecar-injector": data}).names_pods is named
+
+
+def test_templates_that_cannot_be_read_cost_no_other_knowledge() -> None:
+    data = {**injector(pilot={"cni": {"enabled": True}}), "config": "templates: {"}
+    assert revision(data) == Revision("", cni=True)
+
+
+def test_pods_are_not_known_to_be_labelled_where_any_istiod_may_leave_it_out() -> None:
+    named = {**injector(), "config": yaml.safe_dump({"templates": {"sidecar": NAMES}})}
+    first = {"istio-sidecar-injector": named}
+    assert read("m", {**first, "istio-sidecar-injector-canary": named}).names_pods
+    assert not read("m", {**first, "istio-sidecar-injector-canary": injector()}).names_pods
+    assert not read("m", {**first, "istio-sidecar-injector-canary": {"values": "{"}}).names_pods
+    assert not read("m", {}).names_pods
 
 
 @pytest.mark.parametrize(
