@@ -29,7 +29,7 @@ from tests.testbed.fixtures import MakeNamespace
 from tests.testbed.istio import INJECTED, Istiod, Mesh, Meshes
 from tests.testbed.kyverno import OLD_POLICIES, kyverno
 from tests.testbed.late_webhook import Operation, late_webhook
-from tests.testbed.network import INSIDE, Network
+from tests.testbed.network import INSIDE, Network, free_port
 from tests.testbed.process import Process, ProcessDiedError, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +65,12 @@ def init_containers(stored: Pod) -> list[str]:
 def annotations(stored: Pod) -> dict[str, str]:
     """The annotations of a Pod."""
     return (stored.metadata and stored.metadata.annotations) or {}
+
+
+class TestNetwork:
+    def test_no_port_is_given_to_two_servers_that_do_not_listen_yet(self) -> None:
+        given = [free_port() for _ in range(1000)]
+        assert len(set(given)) == len(given)
 
 
 class TestControlPlane:

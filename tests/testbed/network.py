@@ -7,6 +7,7 @@ last process in it ends.
 """
 
 import ctypes
+import itertools
 import os
 import random
 import shutil
@@ -23,6 +24,8 @@ _CLONE_NEWNET = 0x40000000
 # Below the kernel's range for outgoing connections, which could take a port between its choice
 # and its use (net.ipv4.ip_local_port_range).
 _PORTS = range(20000, 32000)
+# None is given out twice: it may be asked for long before it is listened on (istiod takes five).
+_next_ports = itertools.cycle(random.sample(_PORTS, len(_PORTS)))
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,8 @@ def enter_private_network() -> Network:
 
 
 def free_port() -> int:
-    """A port on which nothing listens."""
-    for port in random.sample(_PORTS, len(_PORTS)):
+    """A port on which nothing listens, and which nobody else in this process was given."""
+    for port in itertools.islice(_next_ports, len(_PORTS)):
         with socket.socket() as probe:
             try:
                 probe.bind(("", port))
