@@ -58,6 +58,8 @@ bench: $(VENV)/ready ## measure the webhook and the backends; the figures go to 
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/requirements.txt
 	$(BIN)/python -m benchmarks.server
 	$(BIN)/python -m benchmarks.admission
+	$(BIN)/python -m benchmarks.admission --states "no policy,native,webhook" --places "outside the mesh" \
+		--rounds 40 --seconds 2 --name admission-outside
 	$(BIN)/python -m benchmarks.existing
 	$(BIN)/python -m benchmarks.kyverno_existing
 
