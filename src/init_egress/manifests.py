@@ -191,8 +191,10 @@ def _by_revision(operator: Operator) -> Requirement:
 
 
 _NOT_REFUSED = Requirement("sidecar.istio.io/inject", Operator.NOT_IN, ("false",))
-_NAMED = Requirement(rule.CANONICAL_NAME, Operator.EXISTS)
 _ASKED_FOR = Requirement("sidecar.istio.io/inject", Operator.IN, ("true",))
+# What Istio's own templates leave on a Pod. Gateways and waypoints that are not injected carry the
+# name too, and refuse (istio/istio: manifests/charts/gateways, files/waypoint.yaml of istiod's).
+_BEARS_THE_MARK = (Requirement(rule.CANONICAL_NAME, Operator.EXISTS), _NOT_REFUSED)
 _UNLABELLED = (_by_injection_label(Operator.DOES_NOT_EXIST), _by_revision(Operator.DOES_NOT_EXIST))
 
 # istio/istio: manifests/charts/istio-control/istio-discovery/templates/mutatingwebhook.yaml, with
@@ -241,6 +243,7 @@ def render(
     """
     environment = _environment()
     policy = settings.policy
+    injected = f"{json.dumps(rule.STATUS)} in object.metadata.?annotations.orValue({{}})"
     context: dict[str, object] = {
         "rule": rule,
         "policy": policy,
@@ -254,8 +257,9 @@ def render(
         "untouched": [*rule.ISTIO_CONTAINERS, *policy.ignored],
         "excludes": _excludes(policy),
         "identity": _IDENTITY.get(policy.remedy),
-        "injected": f"{json.dumps(rule.STATUS)} in object.metadata.?annotations.orValue({{}})",
-        "injected_expressions": [_NAMED.expression()] if names_pods else [],
+        "injected": injected,
+        "injected_expressions": [r.expression() for r in _BEARS_THE_MARK] if names_pods else [],
+        "injected_conditions": [] if names_pods else [injected],
         "workload": workload,
         "bindings": [b.expressions() for b in (*INJECTION, *([BY_DEFAULT] if everywhere else []))],
     }

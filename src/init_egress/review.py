@@ -300,7 +300,10 @@ def _answer(
         patch_type="JSONPatch" if patch else "",
         patch=_encoder.encode(patch) if patch else b"",
         warnings=warnings,
-        audit_annotations={"verdict": verdict, "reason": reason[:_REASON_LIMIT]},
+        # The verdict is the key: the API server asks again once it has mounted a token in the
+        # proxy, and logs a warning if a key then has another value (k8s.io/apiserver,
+        # pkg/admission/attributes.go, AddAnnotationWithLevel).
+        audit_annotations={verdict: reason[:_REASON_LIMIT]},
     )
     return Answer(
         body=_encoder.encode(_Reply(API_VERSION, KIND, response)),

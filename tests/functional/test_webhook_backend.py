@@ -91,6 +91,20 @@ def test_the_api_server_weighs_no_pod_outside_the_mesh(
     assert _weighed_in_vain(cluster) == before
 
 
+def test_the_api_server_has_nothing_to_complain_of_when_it_asks_again(
+    webhook: Unit, node: Workloads, team: str, cluster: ControlPlane, client: Client
+) -> None:
+    webhook.configured(backend="webhook", namespace_selector="suite=webhook")
+    asked = _calls(cluster)
+
+    client.create(POD.from_dict(A_POD), namespace=team, dry_run=True)
+
+    assert _calls(cluster) == asked + 2
+    log = (cluster.folder / "kube-apiserver.log").read_text()
+    complaints = [line for line in log.splitlines() if line.startswith("W") and WEBHOOK in line]
+    assert not [line for line in complaints if "annotation" in line]
+
+
 def test_a_pod_that_was_injected_by_hand_is_helped_in_any_namespace(
     webhook: Unit, node: Workloads, team: str, namespace: MakeNamespace, client: Client
 ) -> None:
@@ -412,9 +426,17 @@ def _configuration(client: Client) -> dict[str, object]:
 
 def _weighed_in_vain(cluster: ControlPlane) -> int:
     """How many Pods the API server has made readable to CEL and then not sent to the webhook."""
+    return _counted(cluster, "apiserver_admission_match_condition_exclusions_total")
+
+
+def _calls(cluster: ControlPlane) -> int:
+    """How often the API server has asked the webhook."""
+    return _counted(cluster, "apiserver_admission_webhook_request_total")
+
+
+def _counted(cluster: ControlPlane, metric: str) -> int:
     lines = cluster.kubectl("get", "--raw", "/metrics").splitlines()
-    name = "apiserver_admission_match_condition_exclusions_total{"
-    found = [line for line in lines if line.startswith(name) and WEBHOOK in line]
+    found = [line for line in lines if line.startswith(f"{metric}{{") and WEBHOOK in line]
     return sum(int(line.rpartition(" ")[2]) for line in found)
 
 

@@ -240,10 +240,10 @@ def test_a_pod_that_needs_it_is_remedied(server: Server) -> None:
     patched = jsonpatch.apply_patch(pod(), json.loads(base64.b64decode(found["patch"])))
     assert patched["metadata"]["annotations"][rule.EXCLUDE_RANGES] == "10.0.0.0/8"
     assert "fetch" in found["warnings"][0]
-    assert found["auditAnnotations"]["verdict"] == "needs-remedy"
+    assert list(found["auditAnnotations"]) == ["needs-remedy"]
 
     again = response(server.ask("POST", MUTATE, review(patched)))
-    assert again["auditAnnotations"]["verdict"] == "already-excluded"
+    assert list(again["auditAnnotations"]) == ["already-excluded"]
     assert not again.keys() & {"patch", "patchType", "warnings"}
 
 
@@ -306,7 +306,7 @@ def test_a_big_review_is_answered(server: Server) -> None:
     big = pod()
     big["metadata"]["annotations"] = annotations
     found = response(server.ask("POST", MUTATE, review(big, oldObject=big)))
-    assert found["auditAnnotations"]["verdict"] == "needs-remedy"
+    assert list(found["auditAnnotations"]) == ["needs-remedy"]
 
 
 def test_a_body_over_the_limit_gets_413_without_being_read(server: Server) -> None:

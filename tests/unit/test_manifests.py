@@ -421,19 +421,40 @@ def test_a_binding_stands_for_each_way_of_being_injected() -> None:
     assert metadata(everywhere[-1])["name"] == f"{OWNER.name}.by-default"
 
 
-@pytest.mark.parametrize("names_pods", [False, True])
+@pytest.mark.parametrize(
+    ("pod", "known", "unknown"),
+    [
+        pytest.param({rule.CANONICAL_NAME: "app"}, True, True, id="injected"),
+        pytest.param({rule.CANONICAL_NAME: ""}, True, True, id="injected-without-a-name"),
+        pytest.param({"app": "app"}, False, True, id="unknown-to-istio"),
+        pytest.param(
+            {rule.CANONICAL_NAME: "gateway", "sidecar.istio.io/inject": "false"},
+            False,
+            True,
+            id="gateway-that-is-not-injected",
+        ),
+    ],
+)
 def test_the_webhook_selects_by_istios_label_only_where_istio_is_known_to_write_it(
-    names_pods: bool,
+    pod: dict[str, str], known: bool, unknown: bool
 ) -> None:
-    (chosen,) = at(webhook_configuration(names_pods=names_pods), "objectSelector")
-    assert _selects(chosen, {rule.CANONICAL_NAME: "app", "app": "app"})
-    assert _selects(chosen, {rule.CANONICAL_NAME: ""})
-    assert _selects(chosen, {"app": "app"}) is not names_pods
+    for names_pods, expected in ((True, known), (False, unknown)):
+        (chosen,) = at(webhook_configuration(names_pods=names_pods), "objectSelector")
+        assert _selects(chosen, pod) is expected
+
+
+def test_the_api_server_weighs_pods_only_where_no_label_tells_the_injected_ones() -> None:
+    assert at(webhook_configuration(names_pods=True), "matchConditions") == [[]]
+    ((condition,),) = at(webhook_configuration(names_pods=False), "matchConditions")
+    assert rule.STATUS in condition["expression"]
 
 
 def test_nothing_else_of_the_webhook_goes_by_that_label() -> None:
-    with_label, without = (webhook_configuration(names_pods=known) for known in (True, False))
-    with_label["webhooks"][0]["objectSelector"]["matchExpressions"].pop(0)
+    with_label, without = (
+        webhook_configuration(names_pods=known)["webhooks"][0] for known in (True, False)
+    )
+    with_label["objectSelector"]["matchExpressions"][:2] = []
+    with_label["matchConditions"] = without["matchConditions"]
     assert with_label == without
 
 
