@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -37,22 +37,24 @@ from init_egress import certificates, manifests, mesh, reconciler
 from init_egress.certificates import Identity, Lifetimes, Trust
 from init_egress.cluster import Cluster
 from init_egress.manifests import Form, Owner
-from init_egress.settings import Backend, PolicyKind, Settings
+from init_egress.rule import EXCLUDE_RANGES
+from init_egress.settings import Backend, FailurePolicy, PolicyKind, Settings
 from init_egress.workload import Image, fill
 from tests.testbed import build, istio
 from tests.testbed.control_plane import ControlPlane, control_plane, controller_manager
 from tests.testbed.kyverno import kyverno
 from tests.testbed.network import enter_private_network
 
-NONE, NATIVE, WEBHOOK, EMPTY, CLUSTER_POLICY, MUTATING_POLICY = (
+NONE, NATIVE, WEBHOOK, EMPTY, SAME_PATCH, CLUSTER_POLICY, MUTATING_POLICY = (
     "no policy",
     "native",
     "webhook",
     "empty webhook",
+    "empty webhook with the patch",
     "Kyverno ClusterPolicy",
     "Kyverno MutatingPolicy",
 )
-STATES = (NONE, NATIVE, WEBHOOK, EMPTY, CLUSTER_POLICY, MUTATING_POLICY)
+STATES = (NONE, NATIVE, WEBHOOK, EMPTY, SAME_PATCH, CLUSTER_POLICY, MUTATING_POLICY)
 MESH, OUTSIDE = "in the mesh", "outside the mesh"
 PLACES = (MESH, OUTSIDE)
 NAMESPACES = {MESH: "bench-mesh", OUTSIDE: "bench-outside"}
@@ -73,6 +75,8 @@ RATIOS = (
     (MESH, NATIVE, NONE),
     (MESH, WEBHOOK, NONE),
     (MESH, WEBHOOK, EMPTY),
+    (MESH, WEBHOOK, SAME_PATCH),
+    (MESH, SAME_PATCH, EMPTY),
     (MESH, NATIVE, CLUSTER_POLICY),
     (MESH, WEBHOOK, CLUSTER_POLICY),
     (MESH, MUTATING_POLICY, CLUSTER_POLICY),
@@ -102,12 +106,11 @@ Runs = dict[tuple[str, str], list[Run]]
 
 @dataclass(frozen=True)
 class Bench:
-    """A cluster, and the two servers that a webhook configuration may lead to."""
+    """A cluster, and the servers that a webhook configuration may lead to, by state."""
 
     plane: ControlPlane
     identity: Identity
-    webhook: Server
-    empty: Server
+    webhooks: Mapping[str, Server]
     folder: Path
     settled: float
 
@@ -118,19 +121,28 @@ class Bench:
             cluster = Cluster(client)
             if name in _POLICIES:
                 reconciler.reconcile(cluster, _POLICIES[name], _OWNER, istio.NAMESPACE)
-            elif name in (WEBHOOK, EMPTY):
+            elif name in self.webhooks:
                 cluster.apply([self._configuration(cluster, name)])
             time.sleep(self.settled)
+            self._check(cluster, name)
             yield
             cluster.prune(_OWNER)  # which has settled when the next state has
 
+    def _check(self, cluster: Cluster, state: str) -> None:
+        """See that a Pod gets the remedy where it should, and only there."""
+        created: dict[str, Any] = cluster.dry_run(NAMESPACES[MESH], _pod())
+        if (EXCLUDE_RANGES in created["metadata"]["annotations"]) is (state in (NONE, EMPTY)):
+            raise RuntimeError(f"{state}: a Pod became {created['metadata']['annotations']}")
+
     def _configuration(self, cluster: Cluster, name: str) -> manifests.Manifest:
         """The charm's own webhook configuration, but for where it leads."""
-        server = self.webhook if name == WEBHOOK else self.empty
+        server = self.webhooks[name]
         filled = fill(Settings(), _OWNER, Image("none"), None, Trust(self.identity))
         seen = mesh.read(istio.NAMESPACE, cluster.config_maps(istio.NAMESPACE))
+        # With the default an answer that the API server does not take would go unnoticed.
+        closed = Settings(failure_policy=FailurePolicy.FAIL)
         rendered = manifests.render(
-            Form.WEBHOOK, Settings(), _OWNER, names_pods=seen.names_pods, workload=filled
+            Form.WEBHOOK, closed, _OWNER, names_pods=seen.names_pods, workload=filled
         )
         configuration: dict[str, Any] = rendered[-1]
         bundle = base64.b64encode(self.identity.authority.encode()).decode()
@@ -186,10 +198,13 @@ def bench(*, with_kyverno: bool) -> Iterator[Bench]:
         (folder / "tls.crt").write_text(identity.certificate)
         (folder / "tls.key").write_text(identity.key)
         (folder / "pod.json").write_text(json.dumps(_pod()))
-        webhook = stack.enter_context(servers.webhook(folder))
-        empty = stack.enter_context(servers.empty(folder))
+        webhooks = {
+            WEBHOOK: stack.enter_context(servers.webhook(folder)),
+            EMPTY: stack.enter_context(servers.empty(folder, "allow")),
+            SAME_PATCH: stack.enter_context(servers.empty(folder, "patch")),
+        }
         settled = _SETTLED_WITH_KYVERNO if with_kyverno else _SETTLED
-        yield Bench(plane, identity, webhook, empty, folder, settled)
+        yield Bench(plane, identity, webhooks, folder, settled)
 
 
 def _pod() -> dict[str, object]:

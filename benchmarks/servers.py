@@ -117,11 +117,11 @@ def webhook(folder: Path, ranges: Sequence[str] = RANGES) -> Iterator[Server]:
 
 
 @contextmanager
-def empty(folder: Path) -> Iterator[Server]:
-    """The same HTTP server with an empty handler."""
+def empty(folder: Path, answer: str = "constant") -> Iterator[Server]:
+    """The same HTTP server with an empty handler; `answer` is one of `benchmarks.empty`."""
     port = _free_port()
     command = [
-        *(sys.executable, "-m", "benchmarks.empty"),
+        *(sys.executable, "-m", "benchmarks.empty", "--answer", answer),
         *("--certificate", str(folder), "--port", str(port)),
     ]
     with _running("empty handler", command, port, "/") as server:
