@@ -5,8 +5,8 @@
 Pods are created by server-side dry run, in a namespace of the mesh with a real istiod, and in one
 outside of it. In each round every state of the cluster is brought about and measured in turn; a
 ratio is made of two figures of one round. The API server, istiod, Kyverno, the webhook and the
-load share all cores, as they would on a small cluster. Beside it stands the API server's processor
-time for each Pod, which depends less on what else runs.
+load share all cores, as they would on a small cluster. Beside each rate stands the API server's
+processor time for a Pod, which depends less on what else runs.
 """
 
 from __future__ import annotations
