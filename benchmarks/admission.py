@@ -33,13 +33,14 @@ import yaml
 
 from benchmarks import servers
 from benchmarks.servers import ROOT, Server
-from init_egress import certificates, manifests, mesh, reconciler
-from init_egress.certificates import Identity, Lifetimes, Trust
-from init_egress.cluster import Cluster
-from init_egress.manifests import Form, Owner
-from init_egress.rule import EXCLUDE_RANGES
-from init_egress.settings import Backend, FailurePolicy, PolicyKind, Settings
-from init_egress.workload import Image, fill
+from init_egress.backends import certificates, manifests, reconciler
+from init_egress.backends.certificates import Identity, Lifetimes, Trust
+from init_egress.backends.manifests import Application, BackendKind
+from init_egress.backends.webhook_deployment import Image, fill
+from init_egress.config import Backend, FailurePolicy, PolicyKind, Settings
+from init_egress.kube.client import Cluster
+from init_egress.mesh import istiod
+from init_egress.rule.decision import EXCLUDE_RANGES
 from tests.testbed import build, istio
 from tests.testbed.control_plane import ControlPlane, control_plane, controller_manager
 from tests.testbed.kyverno import kyverno
@@ -64,7 +65,7 @@ _WARM_UP = 4
 _ENOUGH_FOR_QUARTILES = 4
 _SETTLED, _SETTLED_WITH_KYVERNO = 1, 4
 """Seconds after a change until all have noticed it for certain; the API server alone is quick."""
-_OWNER = Owner("bench", "bench")
+_OWNER = Application("bench", "bench")
 _POLICIES = {
     NATIVE: Settings(backend=Backend.NATIVE),
     CLUSTER_POLICY: Settings(backend=Backend.KYVERNO, kyverno_kind=PolicyKind.CLUSTER_POLICY),
@@ -138,11 +139,15 @@ class Bench:
         """The charm's own webhook configuration, but for where it leads."""
         server = self.webhooks[name]
         filled = fill(Settings(), _OWNER, Image("none"), None, Trust(self.identity))
-        seen = mesh.read(istio.NAMESPACE, cluster.config_maps(istio.NAMESPACE))
+        seen = istiod.read(istio.NAMESPACE, cluster.config_maps(istio.NAMESPACE))
         # With the default an answer that the API server does not take would go unnoticed.
         closed = Settings(failure_policy=FailurePolicy.FAIL)
         rendered = manifests.render(
-            Form.WEBHOOK, closed, _OWNER, names_pods=seen.names_pods, workload=filled
+            BackendKind.WEBHOOK,
+            closed,
+            _OWNER,
+            labels_canonical_name=seen.labels_canonical_name,
+            workload=filled,
         )
         configuration: dict[str, Any] = rendered[-1]
         bundle = base64.b64encode(self.identity.authority.encode()).decode()

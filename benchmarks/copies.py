@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import httpx2
 
-from init_egress.bulk import Bulk, Collection
-from init_egress.existing import StoredPod
+from init_egress.existing.survey import StoredPod
+from init_egress.kube.paging import ApiClient, Collection
 from tests.testbed.control_plane import ControlPlane
 
 _PREFIX = b"/registry/pods/"
@@ -23,7 +23,7 @@ _BATCH = 50  # etcd takes requests of up to 1.5 MiB
 _DIGITS = 5
 
 
-def multiply(plane: ControlPlane, bulk: Bulk, factor: int, step: int) -> None:
+def multiply(plane: ControlPlane, bulk: ApiClient, factor: int, step: int) -> None:
     """Have so many times as many Pods as there are.
 
     Args:

@@ -17,8 +17,8 @@ from granian.rsgi import (
     Scope,
 )
 
-from init_egress.rule import EXCLUDE_RANGES, annotation_path
-from init_egress.webhook import be_patient, load_certificate, make_server, run
+from init_egress.rule.decision import EXCLUDE_RANGES, annotation_path
+from init_egress.webhook.server import load_certificate, make_server, run, use_batch_scheduling
 
 ANSWER = (
     b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":'
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--answer", choices=ANSWERS, default="constant")
     options = parser.parse_args()
-    be_patient()
+    use_batch_scheduling()
     run(_serve(options.answer, options.port, options.certificate))
 
 

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from benchmarks.copies import multiply
 from benchmarks.servers import ROOT
-from init_egress.bulk import Bulk, Collection, side_by_side
-from init_egress.existing import StoredPod
-from init_egress.rule import EXCLUDE_RANGES, escape
+from init_egress.existing.survey import StoredPod
+from init_egress.kube.paging import ApiClient, Collection, map_concurrent
+from init_egress.rule.decision import EXCLUDE_RANGES, escape
 from tests.testbed import build
 from tests.testbed.control_plane import ControlPlane, control_plane
 from tests.testbed.kwok import Kwok, kwok
@@ -181,13 +181,13 @@ def _take_back(plane: ControlPlane) -> None:
         bulk.patch(path, remove, pod.place)
 
     listed = (pod for page in bulk.pages(pods) for pod in page)
-    for _ in side_by_side(listed, without):
+    for _ in map_concurrent(listed, without):
         pass
 
 
-def _bulk(plane: ControlPlane) -> Bulk:
+def _bulk(plane: ControlPlane) -> ApiClient:
     with plane.client() as client:
-        return Bulk.connect(client.config)
+        return ApiClient.connect(client.config)
 
 
 def report(runs: Runs, rounds: int) -> str:

@@ -12,17 +12,17 @@ from collections.abc import Callable
 
 import msgspec
 
-from init_egress.advice import Juju
-from init_egress.audit import audit, document
-from init_egress.bulk import Bulk
-from init_egress.existing import Scope
-from init_egress.repair import Repair, Report, Restart, Result
-from init_egress.settings import Config
-from init_egress.shortlist import ACTION_LIMIT
+from init_egress.config import Config
+from init_egress.existing.advice import Juju
+from init_egress.existing.audit import audit, document
+from init_egress.existing.mutation import Mutation, MutationReport, MutationResult, Restart
+from init_egress.existing.survey import Scope
+from init_egress.kube.paging import ApiClient
+from init_egress.results import ACTION_LIMIT
 
 
 def _audit() -> dict[str, int]:
-    bulk = Bulk.connect()
+    bulk = ApiClient.connect()
     policy = Config().settings().policy
     found = audit(bulk, policy, Scope(), Juju("istio-init-egress"), limit=ACTION_LIMIT)
     msgspec.json.encode(document(found, []))
@@ -30,13 +30,13 @@ def _audit() -> dict[str, int]:
 
 
 def _mutate() -> dict[str, int]:
-    bulk = Bulk.connect()
+    bulk = ApiClient.connect()
     policy = Config().settings().policy
-    report = Report(Scope(), dry_run=False, limit=ACTION_LIMIT)
+    report = MutationReport(Scope(), dry_run=False, limit=ACTION_LIMIT)
     # Nothing is made anew, so nothing has to be proved.
-    Repair(bulk, policy, Scope(), Restart.NONE, lambda *_: "", report, lambda _: None).run()
+    Mutation(bulk, policy, Scope(), Restart.NONE, lambda *_: "", report, lambda _: None).run()
     report.document()
-    return {"requests": bulk.requests, "pods": report.results[Result.PATCHED]}
+    return {"requests": bulk.requests, "pods": report.results[MutationResult.PATCHED]}
 
 
 _JOBS: dict[str, Callable[[], dict[str, int]]] = {"audit": _audit, "mutate": _mutate}

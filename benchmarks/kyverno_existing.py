@@ -28,7 +28,7 @@ import httpx2
 import yaml
 
 from benchmarks.servers import ROOT
-from init_egress.rule import EXCLUDE_RANGES
+from init_egress.rule.decision import EXCLUDE_RANGES
 from tests.testbed import build
 from tests.testbed.control_plane import ControlPlane, Manifest, control_plane, controller_manager
 from tests.testbed.kwok import kwok

@@ -9,32 +9,25 @@ from datetime import datetime, timezone
 import msgspec
 import ops
 
-from init_egress import (
-    audit,
-    backends,
-    coverage,
-    egress,
-    existing,
-    explanation,
-    mesh,
-    verification,
-)
-from init_egress.advice import Juju
-from init_egress.backends import Unavailable
-from init_egress.bulk import Bulk
-from init_egress.cluster import Cluster, ClusterError, Forbidden
-from init_egress.existing import Scope
-from init_egress.manifests import Owner
-from init_egress.repair import Repair, Report, Restart, Result
-from init_egress.rule import Verdict
-from init_egress.settings import ConfigError, Settings
-from init_egress.shortlist import ACTION_LIMIT
-from init_egress.workload import Sources
+from init_egress.backends import choice, coverage, verification
+from init_egress.backends.choice import Unavailable
+from init_egress.backends.manifests import Application
+from init_egress.backends.webhook_deployment import WorkloadInputs
+from init_egress.config import ConfigError, Settings
+from init_egress.existing import audit, explanation, survey
+from init_egress.existing.advice import Juju
+from init_egress.existing.mutation import Mutation, MutationReport, MutationResult, Restart
+from init_egress.existing.survey import Scope
+from init_egress.kube.client import Cluster, ClusterError, Forbidden
+from init_egress.kube.paging import ApiClient
+from init_egress.mesh import istiod, sidecars
+from init_egress.results import ACTION_LIMIT
+from init_egress.rule.decision import Verdict
 
-Inputs = tuple[Cluster, Settings, Owner, str, Sources | None]
+Inputs = tuple[Cluster, Settings, Application, str, WorkloadInputs | None]
 """What the reconciler takes: all that Juju and the operator say."""
 
-OPERATIONAL = (ConfigError, mesh.MeshUnknown, mesh.MeshPending, Unavailable, ClusterError)
+OPERATIONAL = (ConfigError, istiod.MeshUnknown, istiod.MeshPending, Unavailable, ClusterError)
 """What an operator, or time, can mend. Anything else is a fault of the charm."""
 
 _FINDINGS_LIMIT = 60_000
@@ -71,7 +64,7 @@ class VerifyParams:
 
     def __post_init__(self) -> None:
         if self.namespace:
-            existing.check_name(self.namespace, "Namespace")
+            survey.check_name(self.namespace, "Namespace")
 
 
 @dataclass(frozen=True)
@@ -82,8 +75,8 @@ class ExplainParams:
     pod: str
 
     def __post_init__(self) -> None:
-        existing.check_name(self.namespace, "Namespace")
-        existing.check_name(self.pod, "Pod")
+        survey.check_name(self.namespace, "Namespace")
+        survey.check_name(self.pod, "Pod")
 
 
 @dataclass(frozen=True)
@@ -127,9 +120,9 @@ class Actions(ops.Object):
         params = event.load_params(AuditParams, errors="fail")
         try:
             cluster, settings, _, mesh_namespace, _ = self._inputs()
-            bulk = Bulk.connect()
-            seen = mesh.read(mesh_namespace, cluster.config_maps(mesh_namespace))
-            facts = seen.facts() + egress.facts(bulk, params.namespace, mesh_namespace)
+            bulk = ApiClient.connect()
+            seen = istiod.read(mesh_namespace, cluster.config_maps(mesh_namespace))
+            facts = seen.facts() + sidecars.facts(bulk, params.namespace, mesh_namespace)
             found = audit.audit(
                 bulk,
                 settings.policy,
@@ -157,11 +150,11 @@ class Actions(ops.Object):
         params = event.load_params(VerifyParams, errors="fail")
         try:
             cluster, settings, owner, mesh_namespace, _ = self._inputs()
-            form = backends.choose(settings, cluster.serves, owner.application)
+            form = choice.choose(settings, cluster.serves, owner.application)
             if params.namespace:
-                asked = [existing.read_namespace(Bulk.connect(), params.namespace)]
+                asked = [survey.read_namespace(ApiClient.connect(), params.namespace)]
             else:
-                seen = mesh.read(mesh_namespace, cluster.config_maps(mesh_namespace))
+                seen = istiod.read(mesh_namespace, cluster.config_maps(mesh_namespace))
                 asked = verification.mesh_namespaces(cluster.namespaces(), settings.policy, seen)
             covered = coverage.cover(
                 cluster,
@@ -182,11 +175,11 @@ class Actions(ops.Object):
         try:
             cluster, settings, owner, _, _ = self._inputs()
             explained = explanation.explain(
-                Bulk.connect(),
+                ApiClient.connect(),
                 cluster,
                 settings.policy,
                 owner,
-                backends.choose(settings, cluster.serves, owner.application),
+                choice.choose(settings, cluster.serves, owner.application),
                 params.namespace,
                 params.pod,
                 datetime.now(timezone.utc),
@@ -198,14 +191,14 @@ class Actions(ops.Object):
 
     def _on_mutate(self, event: ops.ActionEvent) -> None:
         params = event.load_params(MutateParams, errors="fail")
-        report = Report(params.scope, params.dry_run, ACTION_LIMIT)
+        report = MutationReport(params.scope, params.dry_run, ACTION_LIMIT)
         try:
             cluster, settings, owner, _, _ = self._inputs()
-            form = backends.choose(settings, cluster.serves, owner.application)
+            form = choice.choose(settings, cluster.serves, owner.application)
             label = owner.probe(form)
             policy = settings.policy
-            Repair(
-                Bulk.connect(dry_run=params.dry_run),
+            Mutation(
+                ApiClient.connect(dry_run=params.dry_run),
                 policy,
                 params.scope,
                 Restart(params.restart),
@@ -220,7 +213,7 @@ class Actions(ops.Object):
             return
         counts = {name: str(count) for name, count in report.counts().items()}
         event.set_results({"summary": report.summary(), **counts, "document": report.document()})
-        if report.broken_off or report.results[Result.FAILED]:
+        if report.broken_off or report.results[MutationResult.FAILED]:
             event.fail(report.summary())
 
 

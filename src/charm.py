@@ -17,16 +17,18 @@ from charmlibs.interfaces.tls_certificates import (
 
 import actions
 from actions import OPERATIONAL
-from init_egress import certificates, manifests, mesh, monitoring, reconciler, workload
-from init_egress.certificates import Identity
-from init_egress.cluster import Cluster, ClusterError, Unreachable
-from init_egress.manifests import MODEL_LABEL, Owner
-from init_egress.observability import Observability
-from init_egress.reconciler import Report
-from init_egress.rule import Remedy
-from init_egress.settings import Config, Settings
-from init_egress.verification import Effect
-from init_egress.workload import Image, Sources
+from init_egress.backends import certificates, manifests, reconciler, webhook_deployment
+from init_egress.backends.certificates import Identity
+from init_egress.backends.manifests import MODEL_LABEL, Application
+from init_egress.backends.reconciler import ReconcileReport
+from init_egress.backends.verification import Effect
+from init_egress.backends.webhook_deployment import Image, WorkloadInputs
+from init_egress.config import Config, Settings
+from init_egress.kube.client import Cluster, ClusterError, Unreachable
+from init_egress.mesh import istiod
+from init_egress.observability import scraping
+from init_egress.observability.relations import Observability
+from init_egress.rule.decision import Remedy
 
 logger = logging.getLogger(__name__)
 # Both tell of every request, in eleven lines, and each line is a process of its own: juju-log.
@@ -44,9 +46,9 @@ class IstioInitEgressCharm(ops.CharmBase):
 
     def __init__(self, framework: ops.Framework) -> None:
         super().__init__(framework)
-        self._owner = Owner(self.app.name, self.model.name)
+        self._owner = Application(self.app.name, self.model.name)
         self._status: ops.StatusBase | None = None
-        self._request = certificates.attributes(workload.hosts(self._owner))
+        self._request = certificates.attributes(webhook_deployment.hosts(self._owner))
         self._certificates = TLSCertificatesRequiresV4(
             self,
             CERTIFICATES,
@@ -84,12 +86,12 @@ class IstioInitEgressCharm(ops.CharmBase):
         self._actions = actions.Actions(self, lambda: self._inputs(self._settings()))
 
     def _reconcile(self, _: ops.EventBase) -> None:
-        self._observability.introduce()
+        self._observability.publish_static()
         if not self.unit.is_leader():
             self._status = ops.ActiveStatus("standby: not the leader")
             return
         settings: Settings | None = None
-        report: Report | None = None
+        report: ReconcileReport | None = None
         try:
             settings = self._settings()
             report = reconciler.reconcile(*self._inputs(settings))
@@ -97,14 +99,16 @@ class IstioInitEgressCharm(ops.CharmBase):
         except OPERATIONAL as error:
             logger.warning("%s", error)
             self._status = self._status_of(error)
-        self._tell(report, settings)
+        self._update_monitoring(report, settings)
 
-    def _tell(self, report: Report | None, settings: Settings | None) -> None:
+    def _update_monitoring(
+        self, report: ReconcileReport | None, settings: Settings | None
+    ) -> None:
         """Tell those who watch what was seen; if it can't be told, all else is as it is."""
         image = self._image() if self._observability.scraped else None
         policy = settings.policy if settings else None
         try:
-            targets = monitoring.update(
+            targets = scraping.update(
                 Cluster.connect(), self._owner, image, report, policy, reconciler.now()
             )
             self._observability.publish(targets)
@@ -122,7 +126,7 @@ class IstioInitEgressCharm(ops.CharmBase):
         except OPERATIONAL as error:
             event.fail(self._status_of(error).message)
             return
-        shown = [workload.without_secrets(manifest) for manifest in plan.objects]
+        shown = [webhook_deployment.without_secrets(manifest) for manifest in plan.objects]
         event.set_results(
             {
                 "backend": plan.form.value,
@@ -159,7 +163,7 @@ class IstioInitEgressCharm(ops.CharmBase):
                 return
             cluster = Cluster.connect()
             cluster.prune(self._owner)
-            monitoring.remove(cluster, self._owner)
+            scraping.remove(cluster, self._owner)
         except Exception:
             logger.exception(
                 "could not clean the cluster; what is left has the label %s=%s",
@@ -178,11 +182,11 @@ class IstioInitEgressCharm(ops.CharmBase):
         namespace = self._mesh_namespace(settings)
         return Cluster.connect(), settings, self._owner, namespace, self._sources(rotate)
 
-    def _sources(self, rotate: bool) -> Sources | None:
+    def _sources(self, rotate: bool) -> WorkloadInputs | None:
         image = self._image()
         if image is None:
             return None
-        return Sources(image, self._external_identity(), rotate, self._observability.logs())
+        return WorkloadInputs(image, self._external_identity(), rotate, self._observability.logs())
 
     def _image(self) -> Image | None:
         try:
@@ -206,19 +210,19 @@ class IstioInitEgressCharm(ops.CharmBase):
         return Identity(chain, certificates.pkcs8(str(key)), f"{assigned.ca}\n")
 
     def _mesh_namespace(self, settings: Settings) -> str:
-        ends: list[mesh.Related] = []
+        ends: list[istiod.Related] = []
         if relation := self.model.get_relation(GATEWAY_INFO):
             namespace = relation.data[relation.app].get("gateway_namespace", "")
             ends.append(
-                mesh.Related(GATEWAY_INFO, relation.app.name, "gateway_namespace", namespace)
+                istiod.Related(GATEWAY_INFO, relation.app.name, "gateway_namespace", namespace)
             )
         if relation := self.model.get_relation(ISTIO_METADATA):
             ends.append(
-                mesh.Related(
+                istiod.Related(
                     ISTIO_METADATA, relation.app.name, "root_namespace", self._root_namespace()
                 )
             )
-        return mesh.namespace(settings.mesh_namespace, ends, self.app.name)
+        return istiod.namespace(settings.mesh_namespace, ends, self.app.name)
 
     def _root_namespace(self) -> str:
         try:
@@ -230,7 +234,7 @@ class IstioInitEgressCharm(ops.CharmBase):
 
     def _status_of(self, error: Exception) -> ops.StatusBase:
         text = actions.message(error, self.app.name)
-        if isinstance(error, (mesh.MeshPending, Unreachable)):
+        if isinstance(error, (istiod.MeshPending, Unreachable)):
             return ops.WaitingStatus(text)
         return ops.BlockedStatus(text)
 
@@ -241,7 +245,7 @@ def _leaf_first(assigned: ProviderCertificate) -> list[str]:
     return [str(certificate) for certificate in (assigned.certificate, *between)]
 
 
-def _reached(report: Report, settings: Settings) -> ops.StatusBase:
+def _reached(report: ReconcileReport, settings: Settings) -> ops.StatusBase:
     form, verified = report.plan.form, report.verification
     if verified.effect is Effect.MISSING:
         return ops.WaitingStatus(

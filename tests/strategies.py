@@ -9,9 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from init_egress import selector
-from init_egress.pod import Namespace
-from init_egress.rule import (
+from init_egress.rule import selector
+from init_egress.rule.decision import (
     EXCLUDE_PORTS,
     EXCLUDE_RANGES,
     GO_SPACE,
@@ -22,10 +21,11 @@ from init_egress.rule import (
     SKIP_LABEL,
     STATUS,
     SYSTEM_NAMESPACES,
-    Existing,
+    ExistingAnnotation,
     Policy,
     Remedy,
 )
+from init_egress.rule.pod import Namespace
 
 Json = dict[str, Any]
 
@@ -199,14 +199,14 @@ unrestricted = st.builds(
     remedy=st.sampled_from(Remedy),
     ranges=_subsets(RANGES, 1),
     ports=_subsets(PORTS),
-    existing=st.sampled_from(Existing),
+    existing=st.sampled_from(ExistingAnnotation),
     ignored=st.sampled_from([(), (), ("volume-permissions",)]),
 ) | st.builds(
     Policy,
     remedy=st.sampled_from(Remedy),
     ranges=st.just(()),
     ports=_subsets(PORTS, 1),
-    existing=st.sampled_from(Existing),
+    existing=st.sampled_from(ExistingAnnotation),
 )
 policies = st.builds(replace, unrestricted, namespaces=_selectors, pods=_selectors)
 by_annotation = st.builds(replace, unrestricted, remedy=st.just(Remedy.EXCLUDE_IP_RANGES))

@@ -15,11 +15,11 @@ from pathlib import Path
 import yaml
 from prometheus_client.metrics_core import Metric
 
-from init_egress import rule
-from init_egress.exporter import Report
-from init_egress.figures import FILE, Audit, Effect, Figures
-from init_egress.rule import Verdict
-from init_egress.telemetry import Metrics
+from init_egress.exporter.server import SnapshotCollector
+from init_egress.exporter.snapshot import FILE, AuditCounts, BackendEffect, Snapshot
+from init_egress.rule import decision as rule
+from init_egress.rule.decision import Verdict
+from init_egress.telemetry.logs import Metrics
 from tools import documents
 from tools.documents import ROOT
 
@@ -252,11 +252,11 @@ def main() -> int:
 
 def _exported() -> list[Metric]:
     """All that the exporter can show."""
-    seen = Figures("native", Effect.ARRIVES, 0, Audit(0, {}))
+    seen = Snapshot("native", BackendEffect.ARRIVES, 0, AuditCounts(0, {}))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / FILE
         path.write_text(seen.encode())
-        return list(Report(path).collect())
+        return list(SnapshotCollector(path).collect())
 
 
 def _families(families: Iterable[Metric]) -> str:

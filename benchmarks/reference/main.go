@@ -1,4 +1,4 @@
-// The reference: the decision of src/init_egress/rule.py (remedy exclude-ip-ranges, existing
+// The reference: the decision of src/init_egress/rule/decision.py (remedy exclude-ip-ranges, existing
 // annotations merged) on controller-runtime, as one would write it in Go.
 package main
 

@@ -19,14 +19,16 @@ from lightkube import KubeConfig
 from lightkube.config.kubeconfig import SingleConfig
 from lightkube.core.exceptions import ConfigError as KubeconfigError
 
-from init_egress import audit, egress, manifests, mesh
-from init_egress.advice import Kubectl
-from init_egress.bulk import Bulk
-from init_egress.cluster import Cluster, ClusterError, Forbidden, Unreachable
-from init_egress.existing import Scope
-from init_egress.manifests import Form, Owner
-from init_egress.rule import Existing, Remedy, Verdict
-from init_egress.settings import Config, ConfigError, PolicyKind, Settings
+from init_egress.backends import manifests
+from init_egress.backends.manifests import Application, BackendKind
+from init_egress.config import Config, ConfigError, PolicyKind, Settings
+from init_egress.existing import audit
+from init_egress.existing.advice import Kubectl
+from init_egress.existing.survey import Scope
+from init_egress.kube.client import Cluster, ClusterError, Forbidden, Unreachable
+from init_egress.kube.paging import ApiClient
+from init_egress.mesh import istiod, sidecars
+from init_egress.rule.decision import ExistingAnnotation, Remedy, Verdict
 
 FAILED = 1
 UNUSABLE = 2
@@ -38,7 +40,7 @@ STANDALONE = "standalone"
 
 _CHOICES = {
     "remedy": [remedy.value for remedy in Remedy],
-    "existing-annotation": [existing.value for existing in Existing],
+    "existing-annotation": [existing.value for existing in ExistingAnnotation],
     "failure-policy": ["ignore", "fail"],
 }
 _HELP = {
@@ -80,15 +82,15 @@ def main(arguments: Sequence[str]) -> int:
 
 def _render(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    form = Form.NATIVE
+    form = BackendKind.NATIVE
     if options.backend == "kyverno":
         wanted = PolicyKind(options.kyverno_policy_kind)
         form = {
-            PolicyKind.CLUSTER_POLICY: Form.CLUSTER_POLICY,
-            PolicyKind.MUTATING_POLICY: Form.MUTATING_POLICY,
+            PolicyKind.CLUSTER_POLICY: BackendKind.CLUSTER_POLICY,
+            PolicyKind.MUTATING_POLICY: BackendKind.MUTATING_POLICY,
         }[wanted]
-    owner = Owner(options.name, STANDALONE)
-    objects = manifests.render(form, settings, owner, everywhere=options.inject_by_default)
+    owner = Application(options.name, STANDALONE)
+    objects = manifests.render(form, settings, owner, injects_by_default=options.inject_by_default)
     print(manifests.to_yaml(objects), end="")
     return 0
 
@@ -97,7 +99,7 @@ def _audit(options: argparse.Namespace) -> int:
     settings = _settings(options)
     scope = Scope(options.namespace, options.selector)
     config = _kubeconfig(options.kubeconfig, options.context)
-    bulk = Bulk.connect(config)
+    bulk = ApiClient.connect(config)
     facts = _facts(config, bulk, options.namespace, options.mesh_namespace)
     found = audit.audit(
         bulk,
@@ -117,14 +119,16 @@ def _audit(options: argparse.Namespace) -> int:
     return 0
 
 
-def _facts(config: SingleConfig, bulk: Bulk, namespace: str, mesh_namespace: str) -> list[str]:
+def _facts(
+    config: SingleConfig, bulk: ApiClient, namespace: str, mesh_namespace: str
+) -> list[str]:
     """What holds for the mesh; that it can't be read keeps nobody from an audit of Pods."""
     try:
         config_maps = Cluster.of(config).config_maps(mesh_namespace)
     except ClusterError as error:
         return [f"the mesh is not known: {error}"]
-    seen = mesh.read(mesh_namespace, config_maps)
-    return seen.facts() + egress.facts(bulk, namespace, mesh_namespace)
+    seen = istiod.read(mesh_namespace, config_maps)
+    return seen.facts() + sidecars.facts(bulk, namespace, mesh_namespace)
 
 
 def _kubeconfig(path: Path | None, context: str | None) -> SingleConfig:

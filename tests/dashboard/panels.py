@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from init_egress.observability import DASHBOARDS
+from init_egress.observability.relations import DASHBOARDS
 
 FILE = DASHBOARDS / "istio-init-egress.json"
 

@@ -20,8 +20,8 @@ from lightkube.resources.core_v1 import Pod
 from ops import testing
 
 from charm import IstioInitEgressCharm
-from init_egress import monitoring
-from init_egress.cluster import POD
+from init_egress.kube.client import POD
+from init_egress.observability import scraping
 from tests.functional.unit import APPLICATION, Unit
 from tests.testbed import build
 from tests.testbed.control_plane import ControlPlane, Manifest, control_plane, controller_manager
@@ -114,7 +114,7 @@ def scene() -> Iterator[Scene]:
         client = stack.enter_context(plane.client())
         plane.create_namespace(TEAM, {"istio-injection": "enabled"})
         unit = _unit(plane.folder)
-        monitoring.AUDIT_PERIOD = 0.0  # or the picture would have to wait for it
+        scraping.AUDIT_PERIOD = 0.0  # or the picture would have to wait for it
         _stick(client)
         status = unit.configured(backend="webhook")
         if status.name != "active":

@@ -10,10 +10,10 @@ import pytest
 from lightkube import ApiError
 from lightkube.types import PatchType
 
-from init_egress import rule
-from init_egress.cluster import POD
-from init_egress.manifests import Form
-from init_egress.settings import Config, ConfigError
+from init_egress.backends.manifests import BackendKind
+from init_egress.config import Config, ConfigError
+from init_egress.kube.client import POD
+from init_egress.rule import decision as rule
 from tests.dataplane import pods, reference
 from tests.dataplane.cni import CniError, Rules, Stack
 from tests.dataplane.conftest import Lab
@@ -75,7 +75,7 @@ def _bring_about(
     if options is None:
         installation.remove()
     else:
-        installation.use(Form.NATIVE, options, mesh)
+        installation.use(BackendKind.NATIVE, options, mesh)
 
 
 def _observe(lab: Lab, sandbox: Sandbox, container: str, identity: Identity) -> dict[Packet, str]:
@@ -154,7 +154,7 @@ def test_a_space_that_the_mesh_writes_is_mended_and_the_pod_gets_its_network(
     ):
         pass
 
-    installation.use(Form.NATIVE, {"exclude-outbound-ip-ranges": NEAR_RANGES}, mesh)
+    installation.use(BackendKind.NATIVE, {"exclude-outbound-ip-ranges": NEAR_RANGES}, mesh)
     with (
         pods.created(lab.client, namespace(MESH), submitted) as pod,
         lab.sandbox(pod, Stack.DUAL, Rules.IPTABLES) as sandbox,

@@ -11,8 +11,8 @@ from lightkube import Client
 from ops import testing
 
 from charm import IstioInitEgressCharm
-from init_egress.cluster import Cluster
-from init_egress.manifests import Form, Owner
+from init_egress.backends.manifests import Application, BackendKind
+from init_egress.kube.client import Cluster
 from tests.functional.cases import CASES
 from tests.functional.installation import IMAGE, Installation, still_acts
 from tests.functional.unit import APPLICATION, MODEL, Unit
@@ -32,7 +32,7 @@ def unit(
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig()))
     unit = Unit(testing.Context(IstioInitEgressCharm, app_name=APPLICATION))
     yield unit
-    cluster, owner = Cluster(client), Owner(APPLICATION, MODEL)
+    cluster, owner = Cluster(client), Application(APPLICATION, MODEL)
     cluster.prune(owner)
     wait_until(
         lambda: not still_acts(api_server, cluster, unit.settings, owner),
@@ -57,7 +57,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         (case.id, form): report.outcome
         for outcome in ("passed", "failed", "error", "skipped")
         for report in terminalreporter.stats.get(outcome, [])
-        for case, form in itertools.product(CASES, Form)
+        for case, form in itertools.product(CASES, BackendKind)
         if report.nodeid.endswith(
             f"test_cases.py::test_the_stored_pod_is_as_the_case_expects[{case.id}-{form.value}]"
         )
@@ -66,7 +66,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         return
     width = max(len(case.id) for case in CASES)
     terminalreporter.section("cases")
-    terminalreporter.line("  ".join(["case".ljust(width), *(form.value for form in Form)]))
+    terminalreporter.line("  ".join(["case".ljust(width), *(form.value for form in BackendKind)]))
     for case in sorted(CASES, key=lambda case: case.id):
-        cells = [runs.get((case.id, form), "-").ljust(len(form.value)) for form in Form]
+        cells = [runs.get((case.id, form), "-").ljust(len(form.value)) for form in BackendKind]
         terminalreporter.line("  ".join([case.id.ljust(width), *cells]))

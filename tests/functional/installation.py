@@ -10,21 +10,22 @@ import pytest
 from lightkube import Client
 from lightkube.resources.core_v1 import Namespace as NamespaceResource
 
-from init_egress import manifests, reconciler, rule, verification
-from init_egress.cluster import Cluster, ClusterError
-from init_egress.manifests import Form, Owner
-from init_egress.pod import Namespace
-from init_egress.settings import Config, Settings
-from init_egress.workload import Image, Sources
+from init_egress.backends import manifests, reconciler, verification
+from init_egress.backends.manifests import Application, BackendKind
+from init_egress.backends.webhook_deployment import Image, WorkloadInputs
+from init_egress.config import Config, Settings
+from init_egress.kube.client import Cluster, ClusterError
+from init_egress.rule import decision as rule
+from init_egress.rule.pod import Namespace
 from tests.testbed.control_plane import ControlPlane, Manifest
 from tests.testbed.istio import NAMESPACE, Mesh
 from tests.testbed.process import wait_until
 
 _BACKEND = {
-    Form.NATIVE: {"backend": "native"},
-    Form.CLUSTER_POLICY: {"backend": "kyverno", "kyverno-policy-kind": "ClusterPolicy"},
-    Form.MUTATING_POLICY: {"backend": "kyverno", "kyverno-policy-kind": "MutatingPolicy"},
-    Form.WEBHOOK: {"backend": "webhook", "webhook-replicas": "1"},
+    BackendKind.NATIVE: {"backend": "native"},
+    BackendKind.CLUSTER_POLICY: {"backend": "kyverno", "kyverno-policy-kind": "ClusterPolicy"},
+    BackendKind.MUTATING_POLICY: {"backend": "kyverno", "kyverno-policy-kind": "MutatingPolicy"},
+    BackendKind.WEBHOOK: {"backend": "webhook", "webhook-replicas": "1"},
 }
 IMAGE = "example.com/istio-init-egress-webhook:1"
 _MODEL = "cases"
@@ -40,15 +41,17 @@ class Installation:
         self._plane = plane
         self._client = client
         self._cluster = Cluster(client)
-        self._current: tuple[Form, Settings, Owner] | None = None
+        self._current: tuple[BackendKind, Settings, Application] | None = None
         self._mesh: Mesh | None = None
 
-    def use(self, form: Form, config: Mapping[str, str], mesh: Mesh | None = None) -> Settings:
+    def use(
+        self, form: BackendKind, config: Mapping[str, str], mesh: Mesh | None = None
+    ) -> Settings:
         """Bring a configuration into force, and wait until the one before it is out of force.
 
         What is applied depends on the mesh too, so another one counts as another configuration.
         """
-        if form is Form.WEBHOOK and self._plane.network.address is None:
+        if form is BackendKind.WEBHOOK and self._plane.network.address is None:
             pytest.skip(
                 "no private network can be made here, and the webhook's Pods need addresses"
             )
@@ -57,10 +60,12 @@ class Installation:
         if self._current and (self._mesh, *self._current[:2]) == (mesh, form, settings):
             return settings
         self.remove()
-        owner = Owner(f"cases-{next(_numbers)}", _MODEL)
+        owner = Application(f"cases-{next(_numbers)}", _MODEL)
         self._current, self._mesh = (form, settings, owner), mesh
         self._plane.create_namespace(_MODEL)
-        reconciler.reconcile(self._cluster, settings, owner, NAMESPACE, Sources(Image(IMAGE)))
+        reconciler.reconcile(
+            self._cluster, settings, owner, NAMESPACE, WorkloadInputs(Image(IMAGE))
+        )
         wait_until(lambda: self._acts(form, settings, owner), f"{form.value} is in force")
         return settings
 
@@ -74,12 +79,16 @@ class Installation:
         wait_until(lambda: not self._acts(form, settings, owner), f"{form.value} is gone")
         self._client.delete(NamespaceResource, f"{owner.application}-probe")
 
-    def _acts(self, form: Form, settings: Settings, owner: Owner) -> bool:
+    def _acts(self, form: BackendKind, settings: Settings, owner: Application) -> bool:
         return acts(self._plane, self._cluster, form, settings, owner)
 
 
 def acts(
-    plane: ControlPlane, cluster: Cluster, form: Form, settings: Settings, owner: Owner
+    plane: ControlPlane,
+    cluster: Cluster,
+    form: BackendKind,
+    settings: Settings,
+    owner: Application,
 ) -> bool:
     """Whether it changes a Pod of the shape that Istio makes, be there an istiod or not."""
     labels = {"istio-injection": "enabled", **settings.policy.namespaces.example()}
@@ -90,7 +99,9 @@ def acts(
     return found.effect is verification.Effect.ARRIVES
 
 
-def still_acts(plane: ControlPlane, cluster: Cluster, settings: Settings, owner: Owner) -> bool:
+def still_acts(
+    plane: ControlPlane, cluster: Cluster, settings: Settings, owner: Application
+) -> bool:
     """Whether any form of an application's changes a Pod yet, however it was configured.
 
     Args:
@@ -117,7 +128,7 @@ def still_acts(plane: ControlPlane, cluster: Cluster, settings: Settings, owner:
 
     try:
         untouched = stored(verification.NOBODY)
-        return any(stored(owner.probe(form)) != untouched for form in Form)
+        return any(stored(owner.probe(form)) != untouched for form in BackendKind)
     except ClusterError:
         return True  # a webhook that is going, and fails closed
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import jsonpatch
 import msgspec
 
-from init_egress import rule
-from init_egress.rule import PatchOperation
+from init_egress.rule import decision as rule
+from init_egress.rule.decision import PatchOperation
 from tests.testbed.control_plane import Manifest
 
 

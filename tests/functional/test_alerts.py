@@ -14,8 +14,8 @@ import pytest
 import yaml
 from cosl import JujuTopology
 
-from init_egress.monitoring import Component, Target
-from init_egress.observability import alert_rules
+from init_egress.observability.relations import alert_rules
+from init_egress.observability.scraping import Component, Target
 
 TOPOLOGY = JujuTopology(
     model="kubeflow",
@@ -89,7 +89,7 @@ def effect(**values: str) -> dict[str, str]:
     }
 
 
-LOOKED = f"{PREFIX}charm_look_timestamp_seconds"
+LOOKED = f"{PREFIX}charm_last_reconcile_timestamp_seconds"
 STUCK = f"{PREFIX}audit_stuck_pods"
 
 CASES = [

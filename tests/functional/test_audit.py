@@ -10,8 +10,8 @@ import pytest
 from lightkube import Client
 from ops import testing
 
-from init_egress.cluster import POD
-from init_egress.rule import EXCLUDE_RANGES
+from init_egress.kube.client import POD
+from init_egress.rule.decision import EXCLUDE_RANGES
 from tests.functional.load import A_POD
 from tests.functional.stuck import get_stuck
 from tests.functional.unit import Unit

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from lightkube import Client
 
-from init_egress.cluster import Cluster
-from init_egress.manifests import Form, labelled
-from init_egress.pod import Namespace, Pod
-from init_egress.rule import CANONICAL_NAME, EXCLUDE_RANGES, STATUS, decide
-from init_egress.verification import NOBODY
+from init_egress.backends.manifests import BackendKind, labelled
+from init_egress.backends.verification import NOBODY
+from init_egress.kube.client import Cluster
+from init_egress.rule.decision import CANONICAL_NAME, EXCLUDE_RANGES, STATUS, decide
+from init_egress.rule.pod import Namespace, Pod
 from tests.functional.installation import Installation
 from tests.functional.shapes import patched, shape
 from tests.strategies import Json, cut_off, pods
@@ -46,11 +46,11 @@ WHERE = {"istio.io/rev": "of-nobody"}
 
 @pytest.mark.parametrize(
     ("form", "name"),
-    list(itertools.product(Form, CONFIGURATIONS)),
-    ids=lambda value: value.value if isinstance(value, Form) else value,
+    list(itertools.product(BackendKind, CONFIGURATIONS)),
+    ids=lambda value: value.value if isinstance(value, BackendKind) else value,
 )
 def test_a_backend_makes_of_any_pod_what_the_rule_says(
-    form: Form,
+    form: BackendKind,
     name: str,
     cluster: ControlPlane,
     client: Client,
@@ -76,7 +76,7 @@ def test_a_backend_makes_of_any_pod_what_the_rule_says(
     def agree(raw: Json) -> None:
         # Kyverno merges by way of YAML, which has no control characters; it leaves such Pods as
         # they are, or turns U+0085 into a space.
-        assume(form is not Form.CLUSTER_POLICY or not _has_control_characters(raw))
+        assume(form is not BackendKind.CLUSTER_POLICY or not _has_control_characters(raw))
         pod = _valid(raw)
         untouched = asked.dry_run(where.name, labelled(pod, NOBODY))
         decision = decide(Pod.from_dict(untouched), where, policy)
@@ -86,7 +86,7 @@ def test_a_backend_makes_of_any_pod_what_the_rule_says(
     agree()
 
 
-@pytest.mark.parametrize("form", Form, ids=lambda form: form.value)
+@pytest.mark.parametrize("form", BackendKind, ids=lambda form: form.value)
 @pytest.mark.parametrize(
     ("status", "ranges"),
     [
@@ -97,7 +97,7 @@ def test_a_backend_makes_of_any_pod_what_the_rule_says(
     ],
 )
 def test_what_an_annotation_holds_is_never_code(
-    form: Form,
+    form: BackendKind,
     status: str,
     ranges: str,
     cluster: ControlPlane,

@@ -13,7 +13,7 @@ import pytest
 from benchmarks import server as benchmark
 from benchmarks import servers
 from benchmarks.reviews import pod, review
-from init_egress import rule
+from init_egress.rule import decision as rule
 
 TOOLS = {"wrk": "Debian's package wrk", "taskset": "Debian's package util-linux"}
 pytestmark = pytest.mark.skipif(

@@ -9,11 +9,11 @@ import pytest
 from lightkube import ApiError, Client
 from lightkube.resources.core_v1 import Namespace as NamespaceResource
 
-from init_egress import manifests, verification
-from init_egress.cluster import POD, Cluster
-from init_egress.manifests import Form
-from init_egress.pod import Namespace, Pod
-from init_egress.rule import Verdict, decide
+from init_egress.backends import manifests, verification
+from init_egress.backends.manifests import BackendKind
+from init_egress.kube.client import POD, Cluster
+from init_egress.rule.decision import Verdict, decide
+from init_egress.rule.pod import Namespace, Pod
 from tests.functional.cases import CASES, Case, Manifest
 from tests.functional.installation import Installation
 from tests.functional.shapes import patched, shape
@@ -26,7 +26,7 @@ from tests.testbed.late_webhook import late_webhook
 RUNS = [
     pytest.param(form, case, id=f"{case.id}-{form.value}")
     for _, of_one_mesh in itertools.groupby(CASES, key=lambda case: case.order[0])
-    for form, case in itertools.product(Form, list(of_one_mesh))
+    for form, case in itertools.product(BackendKind, list(of_one_mesh))
 ]
 # A webhook of somebody else's, called after Istio's and before Kyverno's and any later one.
 LATE = "istio-sidecar-injector-then-others"
@@ -34,7 +34,7 @@ LATE = "istio-sidecar-injector-then-others"
 
 @pytest.mark.parametrize(("form", "case"), RUNS)
 def test_the_stored_pod_is_as_the_case_expects(
-    form: Form,
+    form: BackendKind,
     case: Case,
     cluster: ControlPlane,
     client: Client,

@@ -8,7 +8,7 @@ from lightkube import Client
 from lightkube.core.exceptions import ApiError
 from ops import testing
 
-from init_egress.cluster import FIELD_MANAGER, NATIVE_BINDING, NATIVE_POLICY, POD
+from init_egress.kube.client import FIELD_MANAGER, NATIVE_BINDING, NATIVE_POLICY, POD
 from tests.functional.load import A_POD, creating_pods
 from tests.functional.unit import GATEWAY_INFO, Unit, objects
 from tests.testbed.control_plane import STRANGER, ControlPlane

@@ -15,11 +15,12 @@ import pytest
 from lightkube import ApiError, Client
 from lightkube.resources.core_v1 import Namespace as NamespaceResource
 
-from init_egress import cli, mesh
-from init_egress.cluster import POD, Cluster
-from init_egress.manifests import Form, Owner
-from init_egress.rule import Verdict
-from init_egress.settings import Config, Settings
+from init_egress import cli
+from init_egress.backends.manifests import Application, BackendKind
+from init_egress.config import Config, Settings
+from init_egress.kube.client import POD, Cluster
+from init_egress.mesh import istiod
+from init_egress.rule.decision import Verdict
 from tests.functional.cases import CASES, Case
 from tests.functional.installation import acts
 from tests.functional.load import A_POD
@@ -31,8 +32,8 @@ from tests.testbed.process import wait_until
 
 SOURCES = Path(__file__).parents[2] / "src"
 _BACKENDS = {
-    Form.NATIVE: ["--backend", "native"],
-    Form.CLUSTER_POLICY: ["--backend", "kyverno"],
+    BackendKind.NATIVE: ["--backend", "native"],
+    BackendKind.CLUSTER_POLICY: ["--backend", "kyverno"],
 }
 # What Juju alone has: who runs the command line chooses by its own options.
 _OF_THE_CHARM = ("backend", "kyverno-policy-kind", "mesh-namespace", "webhook-replicas")
@@ -55,9 +56,11 @@ class Rendered:
     def __init__(self, plane: ControlPlane, client: Client) -> None:
         self._plane = plane
         self._client = client
-        self._current: tuple[tuple[Form, Settings, Mesh | None], str, Owner] | None = None
+        self._current: (
+            tuple[tuple[BackendKind, Settings, Mesh | None], str, Application] | None
+        ) = None
 
-    def use(self, form: Form, config: Mapping[str, str], of: Mesh | None = None) -> None:
+    def use(self, form: BackendKind, config: Mapping[str, str], of: Mesh | None = None) -> None:
         """Bring a configuration into force, and wait until the one before it is out of force."""
         plain = {name: value for name, value in config.items() if name not in _OF_THE_CHARM}
         settings = Config.from_options(plain).settings()
@@ -65,7 +68,7 @@ class Rendered:
         if self._current and self._current[0] == key:
             return
         self.remove()
-        owner = Owner(f"rendered-{next(_numbers)}", cli.STANDALONE)
+        owner = Application(f"rendered-{next(_numbers)}", cli.STANDALONE)
         rendered = self._render(form, plain, owner)
         self._current = key, rendered, owner
         self._kubectl("apply", rendered)
@@ -87,12 +90,14 @@ class Rendered:
         )
         self._client.delete(NamespaceResource, f"{owner.application}-probe")
 
-    def _render(self, form: Form, config: Mapping[str, str], owner: Owner) -> str:
-        everywhere = mesh.read(NAMESPACE, Cluster(self._client).config_maps(NAMESPACE)).everywhere
+    def _render(self, form: BackendKind, config: Mapping[str, str], owner: Application) -> str:
+        injects_by_default = istiod.read(
+            NAMESPACE, Cluster(self._client).config_maps(NAMESPACE)
+        ).injects_by_default
         arguments = [
             *("render", *_BACKENDS[form], "--name", owner.application),
             *flags(config),
-            *(["--inject-by-default"] if everywhere else []),
+            *(["--inject-by-default"] if injects_by_default else []),
         ]
         return subprocess.run(
             [sys.executable, "-m", "init_egress", *arguments],
@@ -140,14 +145,14 @@ RUNS = [
     pytest.param(form, case, id=f"{case.id}-{form.value}")
     for _, of_one_mesh in itertools.groupby(CASES, key=lambda case: case.order[0])
     for form, case in itertools.product(_BACKENDS, list(of_one_mesh))
-    if form is Form.NATIVE or case.id == ONE_FOR_KYVERNO
+    if form is BackendKind.NATIVE or case.id == ONE_FOR_KYVERNO
 ]
 
 
 @pytest.mark.usefixtures("kubeconfig_of_admin", "kyverno")
 @pytest.mark.parametrize(("form", "case"), RUNS)
 def test_what_is_rendered_does_what_the_case_expects_and_the_audit_says_so(
-    form: Form,
+    form: BackendKind,
     case: Case,
     cluster: ControlPlane,
     client: Client,

@@ -17,8 +17,8 @@ import pytest
 from lightkube import Client
 from lightkube.resources.core_v1 import Namespace
 
-from init_egress.cluster import Cluster
-from init_egress.manifests import Owner
+from init_egress.backends.manifests import Application
+from init_egress.kube.client import Cluster
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.istio import Istiod
 from tests.testbed.kwok import Kwok
@@ -28,7 +28,7 @@ from tools.documents import ROOT, Block
 PATIENCE = 120
 """Seconds that the commands of one page may take."""
 
-BY_HAND = Owner("istio-init-egress", "standalone")
+BY_HAND = Application("istio-init-egress", "standalone")
 """Whose objects `python -m init_egress render` makes, unless it is told another name."""
 
 _MARK = "---- the end of block"

@@ -9,10 +9,10 @@ import pytest
 from lightkube import Client
 from ops import testing
 
-from init_egress.bulk import Bulk, OverBudget
-from init_egress.cluster import DEPLOYMENT, POD, Refused
-from init_egress.controllers import RESTARTED_AT
-from init_egress.rule import EXCLUDE_RANGES
+from init_egress.existing.controllers import RESTARTED_AT
+from init_egress.kube.client import DEPLOYMENT, POD, Refused
+from init_egress.kube.paging import ApiClient, OverBudget
+from init_egress.rule.decision import EXCLUDE_RANGES
 from tests.functional.load import A_POD
 from tests.functional.stuck import get_stuck
 from tests.functional.unit import Unit
@@ -251,7 +251,7 @@ def test_a_live_pod_is_patched_only_if_it_is_as_it_was_seen(
     key = f"/metadata/annotations/{EXCLUDE_RANGES.replace('/', '~1')}"
     absent = {"op": "test", "path": key, "value": None}
     add = {"op": "add", "path": key, "value": "10.0.0.0/8"}
-    bulk = Bulk.connect()
+    bulk = ApiClient.connect()
 
     bulk.patch(path, [absent, add], "the Pod")
     with pytest.raises(Refused) as raised:
@@ -282,7 +282,7 @@ def test_a_disruption_budget_is_respected(
     assert meta
 
     with pytest.raises(OverBudget, match="disruption budget"):
-        Bulk.connect().evict(team, name, str(meta.uid), str(meta.resourceVersion))
+        ApiClient.connect().evict(team, name, str(meta.uid), str(meta.resourceVersion))
 
     assert pods(client, team)[name]["metadata"]["uid"] == pod["metadata"]["uid"]
 

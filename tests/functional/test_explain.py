@@ -13,8 +13,8 @@ from lightkube.core.exceptions import ApiError
 from lightkube.resources.core_v1 import Pod
 from ops import testing
 
-from init_egress.cluster import POD
-from init_egress.rule import EXCLUDE_RANGES, Verdict
+from init_egress.kube.client import POD
+from init_egress.rule.decision import EXCLUDE_RANGES, Verdict
 from tests.functional.admission import failing_webhook
 from tests.functional.unit import Unit
 from tests.testbed.control_plane import STRANGER, ControlPlane, Manifest

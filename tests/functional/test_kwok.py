@@ -13,7 +13,7 @@ from lightkube.resources.apps_v1 import Deployment, ReplicaSet
 from lightkube.resources.batch_v1 import Job
 from lightkube.resources.core_v1 import Pod, PodEviction
 
-from init_egress.rule import EXCLUDE_RANGES
+from init_egress.rule.decision import EXCLUDE_RANGES
 from tests.testbed.control_plane import ControlPlane, Manifest, control_plane, controller_manager
 from tests.testbed.fixtures import MakeNamespace
 from tests.testbed.istio import Istiod

@@ -13,9 +13,10 @@ from lightkube import Client
 from lightkube.resources.core_v1 import Pod
 from ops import testing
 
-from init_egress import monitoring, reconciler
-from init_egress.cluster import CONFIG_MAP, DEPLOYMENT, OURS, POD
-from init_egress.figures import FILE, Figures, decode
+from init_egress.backends import reconciler
+from init_egress.exporter.snapshot import FILE, Snapshot, decode
+from init_egress.kube.client import CONFIG_MAP, DEPLOYMENT, OURS, POD
+from init_egress.observability import scraping
 from tests.functional.unit import MODEL, Unit, objects
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.fixtures import MakeNamespace
@@ -54,7 +55,7 @@ def jobs(unit: Unit) -> dict[str, Any]:
     return {job["job_name"]: job for job in json.loads(data["scrape_jobs"])}
 
 
-def figures(client: Client) -> Figures:
+def figures(client: Client) -> Snapshot:
     """What the exporter is given."""
     return decode(client.get(CONFIG_MAP, EXPORTER, namespace=MODEL)["data"][FILE])
 
@@ -143,7 +144,7 @@ def test_pods_are_audited_again_when_the_last_audit_is_old(
 
     scraped.run("update_status")
     first = figures(client).audit
-    monkeypatch.setattr(monitoring, "AUDIT_PERIOD", 0)
+    monkeypatch.setattr(scraping, "AUDIT_PERIOD", 0)
     scraped.run("update_status")
     second = figures(client).audit
 

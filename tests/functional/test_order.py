@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from lightkube import Client
 
-from init_egress.cluster import POD
-from init_egress.manifests import Form
-from init_egress.rule import EXCLUDE_RANGES
+from init_egress.backends.manifests import BackendKind
+from init_egress.kube.client import POD
+from init_egress.rule.decision import EXCLUDE_RANGES
 from tests.functional.installation import Installation
 from tests.testbed.control_plane import ControlPlane, Manifest
 from tests.testbed.fixtures import MakeNamespace
@@ -32,10 +32,10 @@ POD_WITHOUT_INIT_CONTAINERS: Manifest = {
 }
 
 
-@pytest.mark.parametrize("form", Form, ids=lambda form: form.value)
+@pytest.mark.parametrize("form", BackendKind, ids=lambda form: form.value)
 @pytest.mark.parametrize("name", [BEFORE_ISTIO, AFTER_KYVERNO])
 def test_an_init_container_that_another_webhook_adds_is_helped(
-    form: Form,
+    form: BackendKind,
     name: str,
     cluster: ControlPlane,
     client: Client,
@@ -55,7 +55,7 @@ def test_an_init_container_that_another_webhook_adds_is_helped(
     names = [container["name"] for container in pod["spec"]["initContainers"]]
     assert sorted(names) == ["fetch-secrets", "istio-validation"]
     annotation = pod["metadata"]["annotations"].get(EXCLUDE_RANGES)
-    if form is Form.MUTATING_POLICY and name == AFTER_KYVERNO:
+    if form is BackendKind.MUTATING_POLICY and name == AFTER_KYVERNO:
         # Kyverno does not ask the API server to call it again for these policies
         # (kyverno/kyverno#17282). When it does, the documents can say so.
         assert annotation is None

@@ -17,10 +17,10 @@ from cryptography import x509
 from lightkube import Client
 from ops import testing
 
-from init_egress import reconciler, workload
-from init_egress.cluster import DEPLOYMENT, POD, SECRET, WEBHOOK_CONFIGURATION
-from init_egress.recreation import LAST_APPLIED
-from init_egress.rule import CANONICAL_NAME, EXCLUDE_RANGES
+from init_egress.backends import reconciler, webhook_deployment
+from init_egress.existing.pod_template import LAST_APPLIED
+from init_egress.kube.client import DEPLOYMENT, POD, SECRET, WEBHOOK_CONFIGURATION
+from init_egress.rule.decision import CANONICAL_NAME, EXCLUDE_RANGES
 from tests.functional.authority import Authority
 from tests.functional.load import A_POD, creating_pods
 from tests.functional.unit import MODEL, Status, Unit, objects
@@ -287,8 +287,8 @@ def test_certificates_are_rotated_and_no_pod_goes_without(
 def test_a_certificate_is_renewed_by_time_alone(
     webhook: Unit, node: Workloads, team: str, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = replace(workload.LIFETIMES, leaf=timedelta(hours=1))
-    monkeypatch.setattr(workload, "LIFETIMES", short)
+    short = replace(webhook_deployment.LIFETIMES, leaf=timedelta(hours=1))
+    monkeypatch.setattr(webhook_deployment, "LIFETIMES", short)
     webhook.configured(backend="webhook")
     before = _served(client)
     webhook.run("update_status")
@@ -345,7 +345,7 @@ def test_fail_gives_way_to_ignore_while_no_replica_answers_and_comes_back(
     client: Client,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workload, "PATIENCE_WITH_NO_REPLICA", timedelta(0))
+    monkeypatch.setattr(webhook_deployment, "PATIENCE_WITH_NO_REPLICA", timedelta(0))
     assert webhook.configured(backend="webhook", failure_policy="fail").name == "active"
     assert _failure_policy(client) == "Fail"
 

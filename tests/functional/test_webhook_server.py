@@ -30,7 +30,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from init_egress import rule
+from init_egress.rule import decision as rule
 from tests.receiver import Receiver, receiving
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ import pytest
 import yaml
 from lightkube import Client
 
-from init_egress.cluster import Cluster
-from init_egress.manifests import Owner
+from init_egress.backends.manifests import Application
+from init_egress.kube.client import Cluster
 from tests.packed import pack
 from tests.packed.juju import APPLICATION, MODEL, Charm, MakeUnit, Unit, give_to_juju
 from tests.testbed.control_plane import ADMIN, ControlPlane
@@ -67,7 +67,7 @@ def make_unit(charm: Charm, api_server: ControlPlane, client: Client) -> Iterato
             return Unit(charm, folder, _kubeconfig(api_server, user, folder), leader=leader)
 
         yield make
-    Cluster(client).prune(Owner(APPLICATION, MODEL))
+    Cluster(client).prune(Application(APPLICATION, MODEL))
 
 
 @pytest.fixture

@@ -10,15 +10,14 @@ import httpx2
 import msgspec
 import pytest
 
-from init_egress import egress
-from init_egress.advice import Juju, Kubectl
-from init_egress.audit import audit, document, excludes, find, table
-from init_egress.bulk import Bulk
-from init_egress.existing import OwnerReference, Scope, Seen, StoredPod, Stuck
-from init_egress.mesh import Mesh, Revision
-from init_egress.owners import Owners
-from init_egress.pod import Namespace
-from init_egress.rule import (
+from init_egress.existing.advice import Juju, Kubectl
+from init_egress.existing.audit import audit, document, excludes, find, table
+from init_egress.existing.owners import ControllerChain
+from init_egress.existing.survey import JudgedPod, OwnerReference, Scope, StoredPod, Stuck
+from init_egress.kube.paging import ApiClient
+from init_egress.mesh import sidecars
+from init_egress.mesh.istiod import Mesh, Revision
+from init_egress.rule.decision import (
     EXCLUDE_PORTS,
     EXCLUDE_RANGES,
     STATUS,
@@ -27,6 +26,7 @@ from init_egress.rule import (
     Remedy,
     Verdict,
 )
+from init_egress.rule.pod import Namespace
 from init_egress.table import WIDEST, columns
 
 CRASHED = Stuck("fetch", "CrashLoopBackOff", 3, datetime(2026, 1, 2, tzinfo=timezone.utc))
@@ -53,8 +53,8 @@ def pod(phase: str = "Pending", **metadata: Any) -> StoredPod:
 
 def seen(
     found: StoredPod, decision: Decision, stuck: Stuck | None = None, *, too_late: bool = False
-) -> Seen:
-    return Seen(found, Namespace("team"), decision, stuck, too_late)
+) -> JudgedPod:
+    return JudgedPod(found, Namespace("team"), decision, stuck, too_late)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def seen(
         (seen(pod(), BEYOND), "remedy=proxy-group"),
     ],
 )
-def test_one_line_says_what_to_do(found: Seen, words: str) -> None:
+def test_one_line_says_what_to_do(found: JudgedPod, words: str) -> None:
     assert words in find(found, Policy(), Juju("egress")).todo
 
 
@@ -116,7 +116,7 @@ def test_what_is_in_effect_is_what_the_redirecting_part_was_told(
 # --- A cluster that answers as it is told --------------------------------------------------------
 
 
-def cluster(answers: dict[str, Any]) -> Bulk:
+def cluster(answers: dict[str, Any]) -> ApiClient:
     """Answers each path with an object; another with 404."""
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -126,7 +126,7 @@ def cluster(answers: dict[str, Any]) -> Bulk:
         return httpx2.Response(404, json={}) if found is None else httpx2.Response(200, json=found)
 
     transport = httpx2.MockTransport(answer)
-    return Bulk(httpx2.Client(transport=transport, base_url="http://x"), sleep=lambda _: None)
+    return ApiClient(httpx2.Client(transport=transport, base_url="http://x"), sleep=lambda _: None)
 
 
 def owned(kind: str, name: str, by: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -178,7 +178,7 @@ KSERVE = {
 
 
 def chain(answers: dict[str, Any], controller: dict[str, Any]) -> list[str]:
-    owners = Owners(cluster(answers), Scope())
+    owners = ControllerChain(cluster(answers), Scope())
     found = owners.chain("team", msgspec.convert(controller, OwnerReference))
     return [f"{owner.kind}/{owner.name}" for owner in found]
 
@@ -208,7 +208,7 @@ def test_owners_that_own_each_other_end_somewhere() -> None:
 def test_many_owners_of_a_kind_are_read_by_one_list() -> None:
     sets = [owned("ReplicaSet", f"model-{n}", DEPLOYMENT) for n in range(100)]
     bulk = cluster({**KSERVE, "/apis/apps/v1/replicasets": {"items": sets}})
-    owners = Owners(bulk, Scope())
+    owners = ControllerChain(bulk, Scope())
     controllers = [
         msgspec.convert(reference("apps/v1", "ReplicaSet", f"model-{n}"), OwnerReference)
         for n in range(100)
@@ -263,7 +263,7 @@ def test_a_table_fits_however_wide_its_cells_are() -> None:
 
 
 def test_it_says_how_far_it_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("init_egress.audit.PROGRESS_EVERY", 2)
+    monkeypatch.setattr("init_egress.existing.audit.PROGRESS_EVERY", 2)
     pods = [{"metadata": {"name": f"web-{n}", "namespace": "team"}} for n in range(5)]
     told: list[str] = []
     bulk = cluster({"/api/v1/pods": {"items": pods}, "/api/v1/namespaces": {"items": None}})
@@ -305,7 +305,7 @@ def test_sidecars_that_limit_egress_are_named_and_others_are_not() -> None:
         sidecar("b", "policy", outboundTrafficPolicy={"mode": "REGISTRY_ONLY"}),
         sidecar("c", "inbound", ingress=[]),
     ]
-    (fact,) = egress.facts(
+    (fact,) = sidecars.facts(
         cluster({"/apis/networking.istio.io/v1/sidecars": {"items": items}}), "", "mesh"
     )
     assert "a/default, b/policy;" in fact
@@ -315,14 +315,14 @@ def test_one_namespace_is_limited_by_its_own_and_by_the_meshs() -> None:
     path = "/apis/networking.istio.io/v1beta1/namespaces/{}/sidecars"
     own, root = sidecar("team", "own", egress=[{}]), sidecar("mesh", "root", egress=[{}])
     answers = {path.format("team"): {"items": [own]}, path.format("mesh"): {"items": [root]}}
-    (fact,) = egress.facts(cluster(answers), "team", "mesh")
+    (fact,) = sidecars.facts(cluster(answers), "team", "mesh")
     assert "team/own, mesh/root;" in fact
 
 
 def test_without_sidecars_nothing_is_said_and_without_the_right_that_is() -> None:
-    assert egress.facts(cluster({}), "", "mesh") == []
+    assert sidecars.facts(cluster({}), "", "mesh") == []
     forbidden = {"/apis/networking.istio.io/v1/sidecars": 403}
-    (fact,) = egress.facts(cluster(forbidden), "", "mesh")
+    (fact,) = sidecars.facts(cluster(forbidden), "", "mesh")
     assert "not known" in fact
 
 

@@ -13,9 +13,9 @@ import httpx2
 import msgspec
 import pytest
 
-from init_egress.bulk import Bulk, Collection, OverBudget, side_by_side
-from init_egress.cluster import Forbidden, NotFound, Refused, Unreachable
-from init_egress.existing import StoredPod
+from init_egress.existing.survey import StoredPod
+from init_egress.kube.client import Forbidden, NotFound, Refused, Unreachable
+from init_egress.kube.paging import ApiClient, Collection, OverBudget, map_concurrent
 
 Answer = httpx2.Response | Exception
 PODS = Collection("/api/v1/pods", StoredPod, lambda pod: pod.place, "Pods")
@@ -36,9 +36,9 @@ class Server:
             raise answer
         return answer
 
-    def bulk(self, *, dry_run: bool = False) -> Bulk:
+    def bulk(self, *, dry_run: bool = False) -> ApiClient:
         client = httpx2.Client(transport=httpx2.MockTransport(self), base_url="https://api")
-        return Bulk(client, self.pauses.append, dry_run=dry_run)
+        return ApiClient(client, self.pauses.append, dry_run=dry_run)
 
     @property
     def bodies(self) -> list[Any]:
@@ -317,7 +317,7 @@ def test_an_eviction_that_the_api_server_has_no_time_for_is_tried_again() -> Non
 
 
 def test_each_is_done_once_and_given_with_its_result() -> None:
-    done = dict(side_by_side(range(100), lambda number: number * 2, width=4))
+    done = dict(map_concurrent(range(100), lambda number: number * 2, width=4))
 
     assert done == {number: number * 2 for number in range(100)}
 
@@ -335,7 +335,7 @@ def test_no_more_are_under_way_than_there_is_room_for() -> None:
         with lock:
             under_way -= 1
 
-    list(side_by_side(range(12), work, width=3))
+    list(map_concurrent(range(12), work, width=3))
 
     assert most == 3
 
@@ -343,7 +343,7 @@ def test_no_more_are_under_way_than_there_is_room_for() -> None:
 def test_items_are_taken_only_as_there_is_room_for_them() -> None:
     numbers = itertools.count(1)
 
-    results = side_by_side(numbers, lambda number: number, width=2)
+    results = map_concurrent(numbers, lambda number: number, width=2)
     given = len(list(itertools.islice(results, 10)))
 
     taken = next(numbers) - 1
@@ -355,7 +355,7 @@ def test_what_the_work_raises_is_raised() -> None:
         raise ValueError(number)
 
     with pytest.raises(ValueError, match="1"):
-        list(side_by_side([1], work))
+        list(map_concurrent([1], work))
 
 
 def test_what_is_sent_is_json() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from init_egress.settings import Config
+from init_egress.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE: dict[str, Any] = yaml.safe_load((ROOT / "bundle" / "bundle.yaml").read_text())

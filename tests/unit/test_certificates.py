@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from init_egress.certificates import (
+from init_egress.backends.certificates import (
     Authority,
     Identity,
     Lifetimes,

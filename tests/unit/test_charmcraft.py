@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import charm
-from init_egress.settings import Backend, Config, FailurePolicy, PolicyKind
+from init_egress.config import Backend, Config, FailurePolicy, PolicyKind
 
 ROOT = Path(__file__).resolve().parents[2]
 CHARMCRAFT: dict[str, Any] = yaml.safe_load((ROOT / "charmcraft.yaml").read_text())

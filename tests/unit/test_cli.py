@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from init_egress import cli, manifests
-from init_egress.manifests import Form, Owner
-from init_egress.settings import Config
+from init_egress import cli
+from init_egress.backends import manifests
+from init_egress.backends.manifests import Application, BackendKind
+from init_egress.config import Config
 
 
 def rendered(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[object]:
@@ -18,29 +19,32 @@ def rendered(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[object
 @pytest.mark.parametrize(
     ("arguments", "form", "config"),
     [
-        (["--backend", "native"], Form.NATIVE, {}),
+        (["--backend", "native"], BackendKind.NATIVE, {}),
         (
             ["--backend", "native", "--remedy", "proxy-group"],
-            Form.NATIVE,
+            BackendKind.NATIVE,
             {"remedy": "proxy-group"},
         ),
-        (["--backend", "kyverno"], Form.CLUSTER_POLICY, {}),
+        (["--backend", "kyverno"], BackendKind.CLUSTER_POLICY, {}),
         (
             ["--backend", "kyverno", "--kyverno-policy-kind", "MutatingPolicy"],
-            Form.MUTATING_POLICY,
+            BackendKind.MUTATING_POLICY,
             {},
         ),
         (
             ["--backend", "native", "--pod-selector", "team=ml", "--failure-policy", "fail"],
-            Form.NATIVE,
+            BackendKind.NATIVE,
             {"pod-selector": "team=ml", "failure-policy": "fail"},
         ),
     ],
 )
 def test_it_renders_what_the_charm_applies(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], form: Form, config: dict[str, str]
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    form: BackendKind,
+    config: dict[str, str],
 ) -> None:
-    owner = Owner("istio-init-egress", cli.STANDALONE)
+    owner = Application("istio-init-egress", cli.STANDALONE)
     settings = Config.from_options(config).settings()
     assert rendered(capsys, *arguments) == manifests.render(form, settings, owner)
 

@@ -11,7 +11,7 @@ from lightkube.config.kubeconfig import SingleConfig
 from lightkube.config.models import Cluster as Server
 from lightkube.config.models import Context, User
 
-from init_egress.cluster import Cluster, ClusterError, Forbidden, Refused, Unreachable, fault
+from init_egress.kube.client import Cluster, ClusterError, Forbidden, Refused, Unreachable, fault
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "x-"}}
 

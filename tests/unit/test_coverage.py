@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from init_egress import coverage
-from init_egress.cluster import Cluster, ClusterError, Unreachable
-from init_egress.manifests import Form, Owner
-from init_egress.pod import Namespace
-from init_egress.rule import Policy
-from init_egress.verification import Effect, Verification
+from init_egress.backends import coverage
+from init_egress.backends.manifests import Application, BackendKind
+from init_egress.backends.verification import Effect, Verification
+from init_egress.kube.client import Cluster, ClusterError, Unreachable
+from init_egress.rule.decision import Policy
+from init_egress.rule.pod import Namespace
 
-OWNER = Owner("app", "model")
-NATIVE = OWNER.probe(Form.NATIVE)
+OWNER = Application("app", "model")
+NATIVE = OWNER.probe(BackendKind.NATIVE)
 
 
 class Untouched(Cluster):
@@ -47,7 +47,7 @@ def cover(names: list[str], limit: int | None = None) -> tuple[coverage.Coverage
         [Namespace(name) for name in names],
         Policy(),
         OWNER,
-        Form.NATIVE,
+        BackendKind.NATIVE,
         limit=limit,
         progress=said.append,
     )

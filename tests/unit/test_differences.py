@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from init_egress import rule
-from init_egress.differences import Anew, InForce, differences
-from init_egress.existing import StoredPod, see
-from init_egress.pod import Namespace, Pod
-from init_egress.recreation import Draft
-from init_egress.rule import EXCLUDE_RANGES, SKIP_LABEL, STATUS, Policy
+from init_egress.existing.differences import Anew, InForce, differences
+from init_egress.existing.pod_template import TemplatePod
+from init_egress.existing.survey import StoredPod, judge
+from init_egress.rule import decision as rule
+from init_egress.rule.decision import EXCLUDE_RANGES, SKIP_LABEL, STATUS, Policy
+from init_egress.rule.pod import Namespace, Pod
 
 MADE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 BEFORE, AFTER = MADE - timedelta(minutes=1), MADE + timedelta(minutes=1)
@@ -63,16 +63,16 @@ def draft(
     labels: dict[str, str] | None = None,
     annotations: dict[str, str] | None = None,
     revision: str = "",
-) -> Draft:
+) -> TemplatePod:
     metadata = {"labels": labels or {}, "annotations": annotations or {}}
-    return Draft("the template of Job web", {"metadata": metadata}, revision)
+    return TemplatePod("the template of Job web", {"metadata": metadata}, revision)
 
 
 def why(
     then: Json,
     without: Json,
     arrived: Json,
-    drafted: Draft | None = None,
+    drafted: TemplatePod | None = None,
     labelled: datetime | None = None,
     in_force: InForce | None = FOLLOWING,
 ) -> str:
@@ -84,7 +84,7 @@ def why(
         rule.decide(now, TEAM, POLICY),
         rule.decide(Pod.from_dict(arrived), TEAM, POLICY),
     )
-    return "; ".join(differences(see(stored, TEAM, POLICY, AFTER), anew, labelled, in_force))
+    return "; ".join(differences(judge(stored, TEAM, POLICY, AFTER), anew, labelled, in_force))
 
 
 NEEDING, REMEDIED = raw(), raw(annotations=EXCLUDED)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from init_egress.rule import Verdict
-from init_egress.settings import Config
+from init_egress.config import Config
+from init_egress.rule.decision import Verdict
 from tools import documents
 from tools.documents import ROOT, Ambiguous, Block
 
@@ -37,11 +37,11 @@ PLAIN_VERBS = (
 SPEAKERS = {
     "charm.py": ("_reached", "_reconcile"),
     "actions.py": ("message",),
-    "init_egress/mesh.py": ("namespace", "remarks"),
-    "init_egress/backends.py": ("_missing",),
-    "init_egress/reconciler.py": ("_webhook_plan", "_verified"),
-    "init_egress/verification.py": ("verify", "prove"),
-    "init_egress/workload.py": ("__str__",),
+    "init_egress/mesh/istiod.py": ("namespace", "remarks"),
+    "init_egress/backends/choice.py": ("_missing",),
+    "init_egress/backends/reconciler.py": ("_webhook_plan", "_verified"),
+    "init_egress/backends/verification.py": ("verify", "prove"),
+    "init_egress/backends/webhook_deployment.py": ("__str__",),
 }
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from init_egress.existing import Scope, StoredPod, annotated_too_late, see, stuck
-from init_egress.pod import Namespace
-from init_egress.rule import EXCLUDE_RANGES, STATUS, Policy, Verdict
+from init_egress.existing.survey import Scope, StoredPod, annotated_too_late, judge, stuck
+from init_egress.rule.decision import EXCLUDE_RANGES, STATUS, Policy, Verdict
+from init_egress.rule.pod import Namespace
 
 MADE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 NOW = MADE + timedelta(hours=1)
@@ -160,7 +160,7 @@ def test_a_stuck_pod_is_seen_stuck_also_after_it_was_annotated() -> None:
         annotations=annotations,
         managed=[wrote(EXCLUDE_RANGES, NOW)],
     )
-    seen = see(found, Namespace("team"), POLICY, NOW)
+    seen = judge(found, Namespace("team"), POLICY, NOW)
     assert seen.decision.verdict is Verdict.ALREADY_EXCLUDED
     assert seen.stuck
     assert seen.too_late
@@ -168,12 +168,12 @@ def test_a_stuck_pod_is_seen_stuck_also_after_it_was_annotated() -> None:
 
 def test_an_ignored_container_is_no_place_to_be_stuck_in() -> None:
     found = pod(status(name="chown", waiting={"reason": "CrashLoopBackOff"}))
-    assert see(found, Namespace("team"), POLICY, NOW).stuck is None
+    assert judge(found, Namespace("team"), POLICY, NOW).stuck is None
 
 
 def test_a_finished_pod_is_neither_stuck_nor_late() -> None:
     found = pod(status(**FAILED), phase="Failed", managed=[wrote(EXCLUDE_RANGES, NOW)])
-    seen = see(found, Namespace("team"), POLICY, NOW)
+    seen = judge(found, Namespace("team"), POLICY, NOW)
     assert seen.stuck is None
     assert not seen.too_late
 

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from init_egress.exporter import Report
-from init_egress.figures import Audit, Effect, Figures
-from init_egress.observability import DASHBOARDS, RULES
-from init_egress.telemetry import Metrics
+from init_egress.exporter.server import SnapshotCollector
+from init_egress.exporter.snapshot import AuditCounts, BackendEffect, Snapshot
+from init_egress.observability.relations import DASHBOARDS, RULES
+from init_egress.telemetry.logs import Metrics
 
 ALERTS: list[dict[str, Any]] = [
     rule
@@ -38,10 +38,10 @@ _NAME = re.compile(r"\b(?:istio_init_egress_|process_)\w+|\bup\b(?=[{ ])")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The names of all series that can be scraped."""
     path = tmp_path_factory.mktemp("figures") / "figures.json"
-    seen = Figures("native", Effect.ARRIVES, 1.0, Audit(1.0, {"needs-remedy": 1}))
+    seen = Snapshot("native", BackendEffect.ARRIVES, 1.0, AuditCounts(1.0, {"needs-remedy": 1}))
     path.write_text(seen.encode())
     registry = CollectorRegistry()
-    registry.register(Report(path))
+    registry.register(SnapshotCollector(path))
     lines: dict[str, int] = {"sent": 0, "dropped": 0}
     webhook = Metrics({}, {}, lambda: lines).registry()
     text = (generate_latest(registry) + generate_latest(webhook)).decode()

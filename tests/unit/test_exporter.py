@@ -8,18 +8,20 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from init_egress import verification
-from init_egress.exporter import Report
-from init_egress.figures import Audit, Effect, Figures, decode
-from init_egress.telemetry import LIVE, READY
+from init_egress.backends import verification
+from init_egress.exporter.server import SnapshotCollector
+from init_egress.exporter.snapshot import AuditCounts, BackendEffect, Snapshot, decode
+from init_egress.telemetry.logs import LIVE, READY
 
-SEEN = Figures("native", Effect.ARRIVES, 1000.5, Audit(900.0, {"needs-remedy": 3}, 2))
+SEEN = Snapshot(
+    "native", BackendEffect.ARRIVES, 1000.5, AuditCounts(900.0, {"needs-remedy": 3}, 2)
+)
 
 
 def shown(path: Path) -> Mapping[str, float]:
     """Series to value, as they are scraped."""
     registry = CollectorRegistry()
-    registry.register(Report(path))
+    registry.register(SnapshotCollector(path))
     lines = generate_latest(registry).decode().splitlines()
     samples = [line.rpartition(" ") for line in lines if not line.startswith("#")]
     return {name.removeprefix("istio_init_egress_"): float(value) for name, _, value in samples}
@@ -33,7 +35,7 @@ def test_all_that_the_charm_saw_is_shown(tmp_path: Path) -> None:
         'backend_effect{backend="native",effect="rejected"}': 0,
         'backend_effect{backend="native",effect="unverified"}': 0,
         'backend_effect{backend="native",effect="failed"}': 0,
-        "charm_look_timestamp_seconds": 1000.5,
+        "charm_last_reconcile_timestamp_seconds": 1000.5,
         "audit_timestamp_seconds": 900,
         "audit_stuck_pods": 2,
         'audit_pods{verdict="needs-remedy"}': 3,
@@ -41,7 +43,7 @@ def test_all_that_the_charm_saw_is_shown(tmp_path: Path) -> None:
 
 
 def test_what_was_not_audited_is_absent_not_zero(tmp_path: Path) -> None:
-    (tmp_path / "figures.json").write_text(Figures("native", Effect.MISSING, 1.0).encode())
+    (tmp_path / "figures.json").write_text(Snapshot("native", BackendEffect.MISSING, 1.0).encode())
     found = shown(tmp_path / "figures.json")
     assert not [name for name in found if name.startswith("audit")]
     assert found['backend_effect{backend="native",effect="missing"}'] == 1
@@ -54,7 +56,7 @@ def test_what_cannot_be_read_is_absent_and_the_exporter_is_not_ready(
     path = tmp_path / "figures.json"
     if text is not None:
         path.write_text(text)
-    report = Report(path)
+    report = SnapshotCollector(path)
     assert shown(path) == {}
     assert report.health(READY)[0] == 503
     assert report.health(READY)[0] == 503
@@ -70,5 +72,5 @@ def test_the_file_holds_what_was_put_in() -> None:
 
 
 def test_every_effect_that_can_be_verified_can_be_shown() -> None:
-    shown = {effect.value for effect in Effect}
+    shown = {effect.value for effect in BackendEffect}
     assert {effect.value for effect in verification.Effect} == shown - {"failed"}

@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from init_egress import manifests, rule
-from init_egress.pod import Namespace, Pod
-from init_egress.rule import Verdict, decide
-from init_egress.settings import Backend, Config, ConfigError
+from init_egress.backends import manifests
+from init_egress.config import Backend, Config, ConfigError
+from init_egress.rule import decision as rule
+from init_egress.rule.decision import Verdict, decide
+from init_egress.rule.pod import Namespace, Pod
 from tests.integration import cluster, inputs, names, pods
 
 ROOT = Path(__file__).parents[2]

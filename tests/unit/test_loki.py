@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from init_egress import loki
-from init_egress.loki import Destination, Forwarder
+from init_egress.telemetry import loki
+from init_egress.telemetry.loki import Destination, Forwarder
 from tests.functional.test_webhook_server import certificate
 from tests.receiver import Receiver, lines_of, receiving
 

@@ -15,38 +15,46 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from init_egress import manifests, rule, selector
-from init_egress.certificates import Lifetimes, Trust, signed
-from init_egress.manifests import (
+from init_egress.backends import manifests
+from init_egress.backends.certificates import Lifetimes, Trust, signed
+from init_egress.backends.manifests import (
     APPLICATION_LABEL,
     MODEL_LABEL,
     PROBE_CONTAINER,
-    Form,
+    Application,
+    BackendKind,
     Manifest,
-    Owner,
-    Workload,
+    WebhookValues,
     probe_pod,
     to_yaml,
 )
-from init_egress.rule import EXCLUDE_RANGES, PROBE_LABEL, Existing, Policy, Remedy
-from init_egress.settings import Config, FailurePolicy, Settings
-from init_egress.workload import Image, fill
+from init_egress.backends.webhook_deployment import Image, fill
+from init_egress.config import Config, FailurePolicy, Settings
+from init_egress.rule import decision as rule
+from init_egress.rule import selector
+from init_egress.rule.decision import (
+    EXCLUDE_RANGES,
+    PROBE_LABEL,
+    ExistingAnnotation,
+    Policy,
+    Remedy,
+)
 
-OWNER = Owner("istio-init-egress", "kubeflow")
+OWNER = Application("istio-init-egress", "kubeflow")
 AUTHORITY, IDENTITY = signed(
     None, None, frozenset({"a.svc"}), datetime.now(timezone.utc), Lifetimes()
 )
 POLICIES = ("MutatingAdmissionPolicy", "ClusterPolicy", "MutatingPolicy")
 WEBHOOK_CONFIGURATION = "MutatingWebhookConfiguration"
-LONG = Owner("a" * 63, "m" * 63)
+LONG = Application("a" * 63, "m" * 63)
 
-FORMS = pytest.mark.parametrize("form", list(Form), ids=lambda f: f.value)
+FORMS = pytest.mark.parametrize("form", list(BackendKind), ids=lambda f: f.value)
 # The webhook carries the rule itself; the others are the rule, in another language.
 POLICY_FORMS = pytest.mark.parametrize(
-    "form", [f for f in Form if f is not Form.WEBHOOK], ids=lambda f: f.value
+    "form", [f for f in BackendKind if f is not BackendKind.WEBHOOK], ids=lambda f: f.value
 )
 REMEDIES = pytest.mark.parametrize("remedy", list(Remedy), ids=lambda r: r.value)
-EXISTING = pytest.mark.parametrize("existing", list(Existing), ids=lambda e: e.value)
+EXISTING = pytest.mark.parametrize("existing", list(ExistingAnnotation), ids=lambda e: e.value)
 
 
 def with_policy(**fields: Any) -> Settings:
@@ -54,28 +62,38 @@ def with_policy(**fields: Any) -> Settings:
 
 
 def render(
-    form: Form, a_settings: Settings, owner: Owner, *, everywhere: bool = False
+    form: BackendKind,
+    a_settings: Settings,
+    owner: Application,
+    *,
+    injects_by_default: bool = False,
 ) -> list[Manifest]:
     """What is rendered, the webhook's with a certificate that the charm signed itself."""
-    filled = _workload(a_settings, owner) if form is Form.WEBHOOK else None
-    return manifests.render(form, a_settings, owner, everywhere=everywhere, workload=filled)
+    filled = _workload(a_settings, owner) if form is BackendKind.WEBHOOK else None
+    return manifests.render(
+        form, a_settings, owner, injects_by_default=injects_by_default, workload=filled
+    )
 
 
-def webhook_configuration(*, names_pods: bool) -> dict[str, Any]:
+def webhook_configuration(*, labels_canonical_name: bool) -> dict[str, Any]:
     """The webhook's configuration, by whether Istio is known to label every Pod."""
     filled = _workload(Settings(), OWNER)
     objects: list[Any] = manifests.render(
-        Form.WEBHOOK, Settings(), OWNER, names_pods=names_pods, workload=filled
+        BackendKind.WEBHOOK,
+        Settings(),
+        OWNER,
+        labels_canonical_name=labels_canonical_name,
+        workload=filled,
     )
     return next(o for o in objects if o["kind"] == WEBHOOK_CONFIGURATION)
 
 
-def _workload(a_settings: Settings, owner: Owner) -> Workload:
+def _workload(a_settings: Settings, owner: Application) -> WebhookValues:
     image = Image("registry.example.com/webhook:1", "user", "password")
     return fill(a_settings, owner, image, AUTHORITY, Trust(IDENTITY))
 
 
-def policy_of(form: Form, a_settings: Settings | None = None) -> dict[str, Any]:
+def policy_of(form: BackendKind, a_settings: Settings | None = None) -> dict[str, Any]:
     """The object that decides which Pods are asked about, typed loosely for convenience."""
     objects = render(form, a_settings or Settings(), OWNER)
     return next(o for o in objects if at(o, "namespaceSelector") or o["kind"] in POLICIES)
@@ -109,9 +127,9 @@ def at(tree: object, key: str) -> list[Any]:
     ids=["ranges", "ports", "both"],
 )
 def test_whatever_is_configured_makes_objects_of_ours(
-    form: Form,
+    form: BackendKind,
     remedy: Remedy,
-    existing: Existing,
+    existing: ExistingAnnotation,
     ranges: tuple[str, ...],
     ports: tuple[str, ...],
 ) -> None:
@@ -124,16 +142,16 @@ def test_whatever_is_configured_makes_objects_of_ours(
         labels = metadata(manifest)["labels"]
         assert labels[APPLICATION_LABEL] == "istio-init-egress"
         assert labels[MODEL_LABEL] == "kubeflow"
-        of_a_namespace = form is Form.WEBHOOK and manifest["kind"] != WEBHOOK_CONFIGURATION
+        of_a_namespace = form is BackendKind.WEBHOOK and manifest["kind"] != WEBHOOK_CONFIGURATION
         assert metadata(manifest).get("namespace") == ("kubeflow" if of_a_namespace else None)
 
 
 @FORMS
 @REMEDIES
 @EXISTING
-@pytest.mark.parametrize("everywhere", [False, True])
+@pytest.mark.parametrize("injects_by_default", [False, True])
 def test_the_yaml_that_is_shown_is_what_is_applied(
-    form: Form, remedy: Remedy, existing: Existing, everywhere: bool
+    form: BackendKind, remedy: Remedy, existing: ExistingAnnotation, injects_by_default: bool
 ) -> None:
     a_settings = with_policy(
         remedy=remedy,
@@ -142,7 +160,7 @@ def test_the_yaml_that_is_shown_is_what_is_applied(
         namespaces=selector.parse("team=ml,tier in (a,b,)"),
         pods=selector.parse("canary,!legacy,stage!=dev"),
     )
-    objects = render(form, a_settings, OWNER, everywhere=everywhere)
+    objects = render(form, a_settings, OWNER, injects_by_default=injects_by_default)
     shown = to_yaml(objects)
     assert list(yaml.safe_load_all(shown)) == objects
     assert "&id0" not in shown
@@ -150,7 +168,7 @@ def test_the_yaml_that_is_shown_is_what_is_applied(
 
 @FORMS
 @REMEDIES
-def test_expressions_are_shown_line_by_line(form: Form, remedy: Remedy) -> None:
+def test_expressions_are_shown_line_by_line(form: BackendKind, remedy: Remedy) -> None:
     objects = render(form, with_policy(remedy=remedy), OWNER)
     shown = {line.strip() for line in to_yaml(objects).splitlines()}
     of_several_lines = [text for text in _strings(objects) if "\n" in text]
@@ -160,18 +178,18 @@ def test_expressions_are_shown_line_by_line(form: Form, remedy: Remedy) -> None:
 
 @FORMS
 @REMEDIES
-@pytest.mark.parametrize("everywhere", [False, True])
+@pytest.mark.parametrize("injects_by_default", [False, True])
 def test_the_same_settings_make_the_same_objects(
-    form: Form, remedy: Remedy, everywhere: bool
+    form: BackendKind, remedy: Remedy, injects_by_default: bool
 ) -> None:
     a_settings = with_policy(remedy=remedy)
-    first = render(form, a_settings, OWNER, everywhere=everywhere)
-    assert render(form, a_settings, OWNER, everywhere=everywhere) == first
+    first = render(form, a_settings, OWNER, injects_by_default=injects_by_default)
+    assert render(form, a_settings, OWNER, injects_by_default=injects_by_default) == first
 
 
 @FORMS
-def test_only_creations_of_pods_are_asked_for(form: Form) -> None:
-    objects = render(form, Settings(), OWNER, everywhere=True)
+def test_only_creations_of_pods_are_asked_for(form: BackendKind) -> None:
+    objects = render(form, Settings(), OWNER, injects_by_default=True)
     assert at(objects, "operations") == [["CREATE"]]
     # A container's resources are none of what is asked for.
     resources = [r for r in at(objects, "resources") if "limits" not in r]
@@ -183,14 +201,14 @@ def test_only_creations_of_pods_are_asked_for(form: Form) -> None:
     ("configured", "written"), [(FailurePolicy.IGNORE, "Ignore"), (FailurePolicy.FAIL, "Fail")]
 )
 def test_the_failure_policy_is_the_configured_one(
-    form: Form, configured: FailurePolicy, written: str
+    form: BackendKind, configured: FailurePolicy, written: str
 ) -> None:
     objects = render(form, Settings(failure_policy=configured), OWNER)
     assert at(objects, "failurePolicy") == [written]
 
 
 @FORMS
-def test_system_namespaces_and_opted_out_namespaces_are_not_asked_about(form: Form) -> None:
+def test_system_namespaces_and_opted_out_namespaces_are_not_asked_about(form: BackendKind) -> None:
     a_settings = with_policy(namespaces=selector.parse("team=ml"))
     expressions = at(policy_of(form, a_settings), "namespaceSelector")[0]["matchExpressions"]
     assert expressions == [
@@ -206,7 +224,9 @@ def test_system_namespaces_and_opted_out_namespaces_are_not_asked_about(form: Fo
 
 @POLICY_FORMS
 @REMEDIES
-def test_everything_that_the_rule_depends_on_is_asked_for(form: Form, remedy: Remedy) -> None:
+def test_everything_that_the_rule_depends_on_is_asked_for(
+    form: BackendKind, remedy: Remedy
+) -> None:
     a_settings = with_policy(remedy=remedy, ignored=("my-chown",), pods=selector.parse("canary"))
     text = json.dumps(policy_of(form, a_settings))
     for name in (
@@ -233,12 +253,14 @@ def test_everything_that_the_rule_depends_on_is_asked_for(form: Form, remedy: Re
         (Remedy.PROXY_GROUP, "securityContext/runAsGroup"),
     ],
 )
-def test_a_remedy_writes_only_its_own_fields(form: Form, remedy: Remedy, written: str) -> None:
+def test_a_remedy_writes_only_its_own_fields(
+    form: BackendKind, remedy: Remedy, written: str
+) -> None:
     found = policy_of(form, with_policy(remedy=remedy))
     mutations = at(found, "mutations") or at(found, "mutate")
     assert len(mutations) == 1
     text = json.dumps(mutations)
-    if form is Form.CLUSTER_POLICY or remedy is not Remedy.EXCLUDE_IP_RANGES:
+    if form is BackendKind.CLUSTER_POLICY or remedy is not Remedy.EXCLUDE_IP_RANGES:
         assert written in text
     for other in ("securityContext/runAsUser", "securityContext/runAsGroup"):
         assert (other in text) == (other == written)
@@ -255,7 +277,7 @@ def test_a_remedy_writes_only_its_own_fields(form: Form, remedy: Remedy, written
     ids=["ranges", "ports"],
 )
 def test_an_annotation_that_is_not_configured_is_not_written(
-    form: Form, ranges: tuple[str, ...], ports: tuple[str, ...], named: str, unnamed: str
+    form: BackendKind, ranges: tuple[str, ...], ports: tuple[str, ...], named: str, unnamed: str
 ) -> None:
     text = json.dumps(policy_of(form, with_policy(ranges=ranges, ports=ports)))
     assert named in text
@@ -272,19 +294,19 @@ def test_a_short_name_says_application_and_model() -> None:
 
 def test_owners_that_look_alike_have_names_and_probes_of_their_own() -> None:
     owners = [
-        Owner("a-b", "c"),
-        Owner("a", "b-c"),
-        Owner("c", "a-b"),
-        Owner("a" * 63, "m" * 63),
-        Owner("a" * 63, "m" * 62),
-        Owner("a" * 62, "m" * 63),
-        Owner("a" * 35 + "-" + "b" * 27, "m" * 63),
+        Application("a-b", "c"),
+        Application("a", "b-c"),
+        Application("c", "a-b"),
+        Application("a" * 63, "m" * 63),
+        Application("a" * 63, "m" * 62),
+        Application("a" * 62, "m" * 63),
+        Application("a" * 35 + "-" + "b" * 27, "m" * 63),
     ]
     names = [
-        {metadata(manifest)["name"] for manifest in render(Form.NATIVE, Settings(), owner)}
+        {metadata(manifest)["name"] for manifest in render(BackendKind.NATIVE, Settings(), owner)}
         for owner in owners
     ]
-    probes = [{owner.probe(form) for form in Form} for owner in owners]
+    probes = [{owner.probe(form) for form in BackendKind} for owner in owners]
     assert all(one.isdisjoint(other) for one, other in combinations(names, 2))
     assert all(one.isdisjoint(other) for one, other in combinations(probes, 2))
 
@@ -292,11 +314,13 @@ def test_owners_that_look_alike_have_names_and_probes_of_their_own() -> None:
 @FORMS
 @pytest.mark.parametrize(
     "owner",
-    [OWNER, LONG, Owner("a", "m"), Owner("a" * 35 + "-" * 2 + "b" * 26, "m" * 63)],
+    [OWNER, LONG, Application("a", "m"), Application("a" * 35 + "-" * 2 + "b" * 26, "m" * 63)],
     ids=["usual", "long", "short", "dashes-where-it-is-cut"],
 )
-def test_names_are_valid_and_short_enough_for_every_kind(form: Form, owner: Owner) -> None:
-    objects = render(form, Settings(), owner, everywhere=True)
+def test_names_are_valid_and_short_enough_for_every_kind(
+    form: BackendKind, owner: Application
+) -> None:
+    objects = render(form, Settings(), owner, injects_by_default=True)
     names = [metadata(manifest)["name"] for manifest in objects]
     label = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
     for name in names:
@@ -307,24 +331,24 @@ def test_names_are_valid_and_short_enough_for_every_kind(form: Form, owner: Owne
 
 
 @FORMS
-def test_labels_are_short_enough_for_the_longest_names(form: Form) -> None:
+def test_labels_are_short_enough_for_the_longest_names(form: BackendKind) -> None:
     for manifest in render(form, Settings(), LONG):
         assert all(len(value) <= 63 for value in metadata(manifest)["labels"].values())
     assert all(len(value) <= 63 for value in LONG.labels.values())
 
 
 def test_every_form_has_a_probe_of_its_own_and_a_description() -> None:
-    assert len({OWNER.probe(form) for form in Form}) == len(Form)
-    assert all(re.fullmatch(r"[a-z0-9]{1,63}", OWNER.probe(form)) for form in Form)
-    assert len({form.description for form in Form}) == len(Form)
+    assert len({OWNER.probe(form) for form in BackendKind}) == len(BackendKind)
+    assert all(re.fullmatch(r"[a-z0-9]{1,63}", OWNER.probe(form)) for form in BackendKind)
+    assert len({form.description for form in BackendKind}) == len(BackendKind)
 
 
 _names = st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
 
 
 @settings(deadline=None, database=None)
-@given(st.lists(st.builds(Owner, _names, _names), min_size=2, max_size=2, unique=True))
-def test_any_two_owners_have_different_names(owners: list[Owner]) -> None:
+@given(st.lists(st.builds(Application, _names, _names), min_size=2, max_size=2, unique=True))
+def test_any_two_owners_have_different_names(owners: list[Application]) -> None:
     one, other = owners
     assert one.name != other.name
     assert max(len(one.name), len(other.name)) <= 45
@@ -334,7 +358,7 @@ def test_any_two_owners_have_different_names(owners: list[Owner]) -> None:
 
 
 def test_the_native_policy_is_asked_again_after_the_webhooks() -> None:
-    spec = policy_of(Form.NATIVE)["spec"]
+    spec = policy_of(BackendKind.NATIVE)["spec"]
     assert spec["reinvocationPolicy"] == "IfNeeded"
     assert spec["matchConstraints"]["matchPolicy"] == "Equivalent"
 
@@ -348,7 +372,7 @@ def test_no_selector_or_condition_of_the_native_policy_asks_for_what_a_webhook_a
         remedy=remedy, pods=selector.parse("added-by-a-webhook"), namespaces=selector.parse("team")
     )
     early = []
-    for manifest in render(Form.NATIVE, a_settings, OWNER, everywhere=True):
+    for manifest in render(BackendKind.NATIVE, a_settings, OWNER, injects_by_default=True):
         assert at(manifest, "matchConditions") == []
         early += at(manifest, "matchConstraints") + at(manifest, "matchResources")
     assert early
@@ -367,17 +391,19 @@ def test_no_selector_or_condition_of_the_native_policy_asks_for_what_a_webhook_a
 
 def test_what_a_webhook_adds_is_asked_in_the_variables_of_the_native_policy() -> None:
     a_settings = with_policy(pods=selector.parse("added-by-a-webhook"))
-    spec = policy_of(Form.NATIVE, a_settings)["spec"]
+    spec = policy_of(BackendKind.NATIVE, a_settings)["spec"]
     text = json.dumps(spec["variables"])
     for late in ("initContainers", "sidecar.istio.io/status", "added-by-a-webhook", PROBE_LABEL):
         assert late in text
 
 
-@pytest.mark.parametrize("form", [Form.NATIVE, Form.MUTATING_POLICY], ids=lambda f: f.value)
+@pytest.mark.parametrize(
+    "form", [BackendKind.NATIVE, BackendKind.MUTATING_POLICY], ids=lambda f: f.value
+)
 @REMEDIES
 @EXISTING
 def test_a_cel_variable_stands_before_it_is_used(
-    form: Form, remedy: Remedy, existing: Existing
+    form: BackendKind, remedy: Remedy, existing: ExistingAnnotation
 ) -> None:
     a_settings = with_policy(
         remedy=remedy, existing=existing, ports=("443",), pods=selector.parse("a in (b),!c")
@@ -403,20 +429,20 @@ def test_a_cel_variable_stands_before_it_is_used(
     ],
 )
 def test_a_pod_selector_is_asked_in_cel(text: str, expression: str) -> None:
-    spec = policy_of(Form.NATIVE, with_policy(pods=selector.parse(text)))["spec"]
+    spec = policy_of(BackendKind.NATIVE, with_policy(pods=selector.parse(text)))["spec"]
     (applies,) = [v["expression"] for v in spec["variables"] if v["name"] == "applies"]
     assert f"&& {expression}" in applies
 
 
 def test_a_binding_stands_for_each_way_of_being_injected() -> None:
-    objects: list[Any] = render(Form.NATIVE, Settings(), OWNER)
+    objects: list[Any] = render(BackendKind.NATIVE, Settings(), OWNER)
     bindings = objects[1:]
     assert [o["kind"] for o in objects] == [
         "MutatingAdmissionPolicy",
         *["MutatingAdmissionPolicyBinding"] * 4,
     ]
     assert {b["spec"]["policyName"] for b in bindings} == {objects[0]["metadata"]["name"]}
-    everywhere = render(Form.NATIVE, Settings(), OWNER, everywhere=True)
+    everywhere = render(BackendKind.NATIVE, Settings(), OWNER, injects_by_default=True)
     assert everywhere[:-1] == objects
     assert metadata(everywhere[-1])["name"] == f"{OWNER.name}.by-default"
 
@@ -438,20 +464,23 @@ def test_a_binding_stands_for_each_way_of_being_injected() -> None:
 def test_the_webhook_selects_by_istios_label_only_where_istio_is_known_to_write_it(
     pod: dict[str, str], known: bool, unknown: bool
 ) -> None:
-    for names_pods, expected in ((True, known), (False, unknown)):
-        (chosen,) = at(webhook_configuration(names_pods=names_pods), "objectSelector")
+    for labels_canonical_name, expected in ((True, known), (False, unknown)):
+        (chosen,) = at(
+            webhook_configuration(labels_canonical_name=labels_canonical_name), "objectSelector"
+        )
         assert _selects(chosen, pod) is expected
 
 
 def test_the_api_server_weighs_pods_only_where_no_label_tells_the_injected_ones() -> None:
-    assert at(webhook_configuration(names_pods=True), "matchConditions") == [[]]
-    ((condition,),) = at(webhook_configuration(names_pods=False), "matchConditions")
+    assert at(webhook_configuration(labels_canonical_name=True), "matchConditions") == [[]]
+    ((condition,),) = at(webhook_configuration(labels_canonical_name=False), "matchConditions")
     assert rule.STATUS in condition["expression"]
 
 
 def test_nothing_else_of_the_webhook_goes_by_that_label() -> None:
     with_label, without = (
-        webhook_configuration(names_pods=known)["webhooks"][0] for known in (True, False)
+        webhook_configuration(labels_canonical_name=known)["webhooks"][0]
+        for known in (True, False)
     )
     with_label["objectSelector"]["matchExpressions"][:2] = []
     with_label["matchConditions"] = without["matchConditions"]
@@ -470,9 +499,13 @@ def _selects(label_selector: dict[str, Any], labels: dict[str, str]) -> bool:
     return chosen.matches(labels)
 
 
-def bound(namespace: dict[str, str], pod: dict[str, str], *, everywhere: bool = False) -> bool:
+def bound(
+    namespace: dict[str, str], pod: dict[str, str], *, injects_by_default: bool = False
+) -> bool:
     """Whether any binding selects a Pod with these labels in a namespace with these labels."""
-    objects: list[Any] = render(Form.NATIVE, Settings(), OWNER, everywhere=everywhere)
+    objects: list[Any] = render(
+        BackendKind.NATIVE, Settings(), OWNER, injects_by_default=injects_by_default
+    )
     resources = [o["spec"]["matchResources"] for o in objects[1:]]
     return any(
         _selects(r["namespaceSelector"], namespace) and _selects(r["objectSelector"], pod)
@@ -548,22 +581,22 @@ def test_pods_outside_the_mesh_cost_nothing_and_none_inside_is_missed(
 def test_where_istio_injects_by_default_namespaces_without_a_label_are_bound(
     namespace: dict[str, str], pod: dict[str, str], expected: bool
 ) -> None:
-    assert bound(namespace, pod, everywhere=True) is expected
+    assert bound(namespace, pod, injects_by_default=True) is expected
 
 
 # --- Kyverno -------------------------------------------------------------------------------------
 
 
 def test_kyverno_makes_no_rules_for_the_owners_of_pods() -> None:
-    annotations = metadata(policy_of(Form.CLUSTER_POLICY))["annotations"]
+    annotations = metadata(policy_of(BackendKind.CLUSTER_POLICY))["annotations"]
     assert annotations["pod-policies.kyverno.io/autogen-controllers"] == "none"
-    autogen = policy_of(Form.MUTATING_POLICY)["spec"]["autogen"]
+    autogen = policy_of(BackendKind.MUTATING_POLICY)["spec"]["autogen"]
     assert autogen == {"podControllers": {"controllers": []}}
 
 
 def test_kyverno_leaves_stored_pods_alone() -> None:
-    assert policy_of(Form.CLUSTER_POLICY)["spec"]["background"] is False
-    evaluation = policy_of(Form.MUTATING_POLICY)["spec"]["evaluation"]
+    assert policy_of(BackendKind.CLUSTER_POLICY)["spec"]["background"] is False
+    evaluation = policy_of(BackendKind.MUTATING_POLICY)["spec"]["evaluation"]
     assert evaluation["background"] == {"enabled": False}
     assert evaluation["mutateExisting"] == {"enabled": False}
 
@@ -571,7 +604,7 @@ def test_kyverno_leaves_stored_pods_alone() -> None:
 def test_a_cluster_policy_never_merges_into_the_list_of_init_containers() -> None:
     # A strategic merge puts what it names first, and so a native sidecar last.
     for remedy in Remedy:
-        found = policy_of(Form.CLUSTER_POLICY, with_policy(remedy=remedy))
+        found = policy_of(BackendKind.CLUSTER_POLICY, with_policy(remedy=remedy))
         for merge in at(found, "patchStrategicMerge"):
             assert set(merge) == {"metadata"}
 
@@ -670,8 +703,8 @@ _signs = st.text(st.sampled_from("ab1./-_=!, ()\"'\\`{}%#:\n"), max_size=12)
 
 
 @settings(deadline=None, database=None)
-@given(_signs, st.sampled_from(Form))
-def test_a_selector_is_refused_or_stays_a_label(text: str, form: Form) -> None:
+@given(_signs, st.sampled_from(BackendKind))
+def test_a_selector_is_refused_or_stays_a_label(text: str, form: BackendKind) -> None:
     try:
         found = Config(namespace_selector=text, pod_selector=text).settings()
     except ValueError:
@@ -689,7 +722,7 @@ def test_a_selector_is_refused_or_stays_a_label(text: str, form: Form) -> None:
 @REMEDIES
 @pytest.mark.parametrize("name", ["null", "true", "1e3", "0x1", "no", "0", "1337", "12-34-56"])
 def test_a_name_that_yaml_would_read_as_something_else_stays_text(
-    form: Form, remedy: Remedy, name: str
+    form: BackendKind, remedy: Remedy, name: str
 ) -> None:
     options = Config(
         remedy=remedy.value,
@@ -697,7 +730,7 @@ def test_a_name_that_yaml_would_read_as_something_else_stays_text(
         namespace_selector=f"{name}={name}",
         pod_selector=f"{name}={name}",
     )
-    objects = render(form, options.settings(), Owner(name, name))
+    objects = render(form, options.settings(), Application(name, name))
     assert all(isinstance(key, str) for key in _keys(objects))
     for manifest in objects:
         assert metadata(manifest)["labels"] == {APPLICATION_LABEL: name, MODEL_LABEL: name}
@@ -716,7 +749,7 @@ def _keys(tree: object) -> list[object]:
 
 def test_a_single_port_stays_text_in_a_cluster_policy() -> None:
     defaults = at(
-        policy_of(Form.CLUSTER_POLICY, with_policy(ranges=(), ports=("443",))), "default"
+        policy_of(BackendKind.CLUSTER_POLICY, with_policy(ranges=(), ports=("443",))), "default"
     )
     assert "443" in defaults
     assert 443 not in defaults

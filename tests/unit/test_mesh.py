@@ -8,8 +8,16 @@ from typing import Any
 import pytest
 import yaml
 
-from init_egress.mesh import Mesh, MeshPending, MeshUnknown, Related, Revision, namespace, read
-from init_egress.rule import EXCLUDE_RANGES
+from init_egress.mesh.istiod import (
+    Mesh,
+    MeshPending,
+    MeshUnknown,
+    Related,
+    Revision,
+    namespace,
+    read,
+)
+from init_egress.rule.decision import EXCLUDE_RANGES
 
 
 def pilot(value: str = "kubeflow") -> Related:
@@ -97,7 +105,7 @@ def test_without_istiod_nothing_is_known_of_the_mesh() -> None:
     found = read("kubeflow", {"kube-root-ca.crt": {"ca.crt": ""}, "istio": mesh_config()})
     assert found == Mesh("kubeflow")
     assert found.remarks() == ["no istiod found in namespace kubeflow"]
-    assert not found.everywhere
+    assert not found.injects_by_default
 
 
 @pytest.mark.parametrize(
@@ -182,14 +190,14 @@ def test_other_injected_annotations_are_no_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "everywhere"), [(True, True), (False, False), (None, False)], ids=str
+    ("value", "injects_by_default"), [(True, True), (False, False), (None, False)], ids=str
 )
 def test_a_mesh_may_inject_namespaces_without_a_label(
-    value: bool | None, everywhere: bool
+    value: bool | None, injects_by_default: bool
 ) -> None:
     values = injector(sidecarInjectorWebhook={"enableNamespacesByDefault": value})
-    assert revision(values).everywhere is everywhere
-    assert read("m", {"istio-sidecar-injector": values}).everywhere is everywhere
+    assert revision(values).injects_by_default is injects_by_default
+    assert read("m", {"istio-sidecar-injector": values}).injects_by_default is injects_by_default
 
 
 # A template as Istio's own, one of the operator's own, and one that adds no proxy.
@@ -220,8 +228,8 @@ def test_pods_are_known_to_be_labelled_where_every_template_with_a_proxy_does_it
     config: object, named: bool
 ) -> None:
     data = {**injector(), "config": yaml.safe_dump(config) if config else ""}
-    assert revision(data).names_pods is named
-    assert read("m", {"istio-sidecar-injector": data}).names_pods is named
+    assert revision(data).labels_canonical_name is named
+    assert read("m", {"istio-sidecar-injector": data}).labels_canonical_name is named
 
 
 def test_templates_that_cannot_be_read_cost_no_other_knowledge() -> None:
@@ -232,10 +240,14 @@ def test_templates_that_cannot_be_read_cost_no_other_knowledge() -> None:
 def test_pods_are_not_known_to_be_labelled_where_any_istiod_may_leave_it_out() -> None:
     named = {**injector(), "config": yaml.safe_dump({"templates": {"sidecar": NAMES}})}
     first = {"istio-sidecar-injector": named}
-    assert read("m", {**first, "istio-sidecar-injector-canary": named}).names_pods
-    assert not read("m", {**first, "istio-sidecar-injector-canary": injector()}).names_pods
-    assert not read("m", {**first, "istio-sidecar-injector-canary": {"values": "{"}}).names_pods
-    assert not read("m", {}).names_pods
+    assert read("m", {**first, "istio-sidecar-injector-canary": named}).labels_canonical_name
+    assert not read(
+        "m", {**first, "istio-sidecar-injector-canary": injector()}
+    ).labels_canonical_name
+    assert not read(
+        "m", {**first, "istio-sidecar-injector-canary": {"values": "{"}}
+    ).labels_canonical_name
+    assert not read("m", {}).labels_canonical_name
 
 
 @pytest.mark.parametrize(
@@ -289,7 +301,7 @@ def test_each_revision_has_configmaps_of_its_own() -> None:
         ("", "", False),
         ("canary", "true", True),
     ]
-    assert found.everywhere
+    assert found.injects_by_default
     assert found.remarks() == [
         "revision canary: native sidecars are on",
         "revision canary: DNS capture: IP ranges don't cover port 53",

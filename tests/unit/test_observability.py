@@ -13,11 +13,11 @@ from ops import testing
 
 import charm as charm_module
 from charm import IstioInitEgressCharm
-from init_egress import monitoring, observability
-from init_egress.cluster import Cluster, ClusterError, Unreachable
-from init_egress.loki import Destination
-from init_egress.monitoring import Component, Target
-from init_egress.observability import scrape_jobs
+from init_egress.kube.client import Cluster, ClusterError, Unreachable
+from init_egress.observability import relations, scraping
+from init_egress.observability.relations import scrape_jobs
+from init_egress.observability.scraping import Component, Target
+from init_egress.telemetry.loki import Destination
 
 UUID = "20ce8299-3634-4bef-8bd8-5ace6c8816b4"
 TARGETS = (
@@ -59,7 +59,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> _Unreached:
     """No cluster can be had here; what there is to scrape is said by the test."""
     unreached = _Unreached()
     monkeypatch.setattr(Cluster, "connect", lambda: unreached)
-    monkeypatch.setattr(monitoring, "update", lambda cluster, *_: cluster.targets)
+    monkeypatch.setattr(scraping, "update", lambda cluster, *_: cluster.targets)
     return unreached
 
 
@@ -168,7 +168,7 @@ def test_what_was_told_stays_while_the_cluster_does_not_answer(
     def unreachable(*_: object) -> None:
         raise Unreachable("no answer")
 
-    monkeypatch.setattr(monitoring, "update", unreachable)
+    monkeypatch.setattr(scraping, "update", unreachable)
     assert after(context, told).local_app_data == told.local_app_data
 
 
@@ -181,7 +181,7 @@ def test_nothing_is_exported_unless_somebody_scrapes(
         images.append(image)
         return ()
 
-    monkeypatch.setattr(monitoring, "update", update)
+    monkeypatch.setattr(scraping, "update", update)
     monkeypatch.setattr(IstioInitEgressCharm, "_image", lambda _: "an image")
 
     context.run(context.on.update_status(), state())
@@ -317,11 +317,11 @@ def test_wrong_data_of_a_tracing_backend_is_no_error(
 # --- all of them ---------------------------------------------------------------------------------
 
 ENDPOINTS = [
-    observability.METRICS_ENDPOINT,
-    observability.GRAFANA_DASHBOARD,
-    observability.LOGGING,
-    observability.CHARM_TRACING,
-    observability.RECEIVE_CA_CERT,
+    relations.METRICS_ENDPOINT,
+    relations.GRAFANA_DASHBOARD,
+    relations.LOGGING,
+    relations.CHARM_TRACING,
+    relations.RECEIVE_CA_CERT,
 ]
 EVENTS = ["relation_created", "relation_joined", "relation_changed", "relation_departed"]
 
@@ -358,7 +358,7 @@ def test_what_watches_cannot_keep_the_charm_from_its_work(
     def failing(*_: object) -> None:
         raise ClusterError("no")
 
-    monkeypatch.setattr(monitoring, "update", failing)
+    monkeypatch.setattr(scraping, "update", failing)
     monkeypatch.setattr(charm_module.reconciler, "reconcile", lambda *_: None)
     monkeypatch.setattr(charm_module, "_reached", lambda *_: ops.ActiveStatus("all is well"))
     monkeypatch.setattr(IstioInitEgressCharm, "_inputs", lambda *_: ())

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from init_egress import rule, selector
-from init_egress.pod import Namespace, Pod
-from init_egress.reasons import Step, change, steps
-from init_egress.rule import Policy, Remedy, Verdict
+from init_egress.rule import decision as rule
+from init_egress.rule import selector
+from init_egress.rule.decision import Policy, Remedy, Verdict
+from init_egress.rule.pod import Namespace, Pod
+from init_egress.rule.trace import TraceStep, change, steps
 from tests.strategies import TEAM, Json, namespaces, pods, policies
 from tests.unit.test_rule_properties import searching
 
@@ -36,7 +37,7 @@ def injected(
     )
 
 
-def last(pod: Pod, policy: Policy = IGNORING, namespace: Namespace = TEAM) -> Step:
+def last(pod: Pod, policy: Policy = IGNORING, namespace: Namespace = TEAM) -> TraceStep:
     return steps(pod, namespace, policy)[-1]
 
 

@@ -10,21 +10,21 @@ import httpx2
 import msgspec
 import pytest
 
-from init_egress.bulk import Bulk
-from init_egress.cluster import Forbidden
-from init_egress.existing import StoredPod
-from init_egress.recreation import LAST_APPLIED, Untold, draft
+from init_egress.existing.pod_template import LAST_APPLIED, TemplateUnknown, pod_from_template
+from init_egress.existing.survey import StoredPod
+from init_egress.kube.client import Forbidden
+from init_egress.kube.paging import ApiClient
 
 Json = dict[str, Any]
 STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "u"}
 
 
-def bulk(answer: Callable[[httpx2.Request], httpx2.Response]) -> Bulk:
+def bulk(answer: Callable[[httpx2.Request], httpx2.Response]) -> ApiClient:
     transport = httpx2.MockTransport(answer)
-    return Bulk(httpx2.Client(transport=transport, base_url="http://x"), sleep=lambda _: None)
+    return ApiClient(httpx2.Client(transport=transport, base_url="http://x"), sleep=lambda _: None)
 
 
-def answering(code: int, body: Json) -> Bulk:
+def answering(code: int, body: Json) -> ApiClient:
     return bulk(lambda _: httpx2.Response(code, json=body))
 
 
@@ -36,8 +36,8 @@ def pod(owner: Json | None = None, **metadata: Any) -> StoredPod:
 
 @pytest.mark.parametrize("text", ["no json", "[]", "{}", '{"metadata": {}}', '{"metadata": 1}'])
 def test_a_last_applied_configuration_that_is_none_is_told(text: str) -> None:
-    with pytest.raises(Untold, match="last-applied-configuration can't be read"):
-        draft(answering(500, {}), pod(annotations={LAST_APPLIED: text}))
+    with pytest.raises(TemplateUnknown, match="last-applied-configuration can't be read"):
+        pod_from_template(answering(500, {}), pod(annotations={LAST_APPLIED: text}))
 
 
 def test_what_was_applied_is_submitted_under_a_generated_name_on_any_node() -> None:
@@ -47,7 +47,9 @@ def test_what_was_applied_is_submitted_under_a_generated_name_on_any_node() -> N
         "status": {},
     }
 
-    drafted = draft(answering(500, {}), pod(annotations={LAST_APPLIED: json.dumps(applied)}))
+    drafted = pod_from_template(
+        answering(500, {}), pod(annotations={LAST_APPLIED: json.dumps(applied)})
+    )
 
     assert drafted.pod == {
         "apiVersion": "v1",
@@ -60,22 +62,22 @@ def test_what_was_applied_is_submitted_under_a_generated_name_on_any_node() -> N
 def test_a_controller_that_is_gone_is_told() -> None:
     gone = answering(404, {"message": "not found"})
 
-    with pytest.raises(Untold, match="StatefulSet web, which made it, is gone"):
-        draft(gone, pod(STATEFUL_SET))
+    with pytest.raises(TemplateUnknown, match="StatefulSet web, which made it, is gone"):
+        pod_from_template(gone, pod(STATEFUL_SET))
 
 
 def test_a_controller_without_a_template_is_told() -> None:
     owner = {**STATEFUL_SET, "apiVersion": "v1", "kind": "ReplicationController"}
 
-    with pytest.raises(Untold, match="ReplicationController web has no template"):
-        draft(answering(200, {"spec": {}}), pod(owner))
+    with pytest.raises(TemplateUnknown, match="ReplicationController web has no template"):
+        pod_from_template(answering(200, {"spec": {}}), pod(owner))
 
 
 def test_a_controller_that_may_not_be_read_is_a_fault() -> None:
     refusing = answering(403, {"message": 'User "x" cannot get resource "statefulsets"'})
 
     with pytest.raises(Forbidden):
-        draft(refusing, pod(STATEFUL_SET))
+        pod_from_template(refusing, pod(STATEFUL_SET))
 
 
 def test_a_claim_takes_the_place_of_a_volume_of_its_name_and_bears_the_pods_own() -> None:
@@ -89,7 +91,7 @@ def test_a_claim_takes_the_place_of_a_volume_of_its_name_and_bears_the_pods_own(
     found = answering(200, {"spec": spec, "status": {"updateRevision": "web-2"}})
     labels = {"controller-revision-hash": "web-1", "apps.kubernetes.io/pod-index": "0", "x": "y"}
 
-    drafted = draft(found, pod(STATEFUL_SET, labels=labels))
+    drafted = pod_from_template(found, pod(STATEFUL_SET, labels=labels))
 
     assert drafted.pod["spec"] == {
         "volumes": [

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from init_egress.rule import Verdict
+from init_egress.rule.decision import Verdict
 from tools import reference
 
 

@@ -13,15 +13,24 @@ import httpx2
 import msgspec
 import pytest
 
-from init_egress import existing
-from init_egress.bulk import Bulk
-from init_egress.cluster import Forbidden
-from init_egress.controllers import RESTARTED_AT
-from init_egress.existing import Scope, Seen, StoredPod
-from init_egress.pod import Namespace
-from init_egress.repair import Deed, Outcome, Repair, Report, Restart, Result, guarded, intend
-from init_egress.repair import is_considered as considered
-from init_egress.rule import EXCLUDE_RANGES, SKIP_LABEL, STATUS, Policy, Remedy
+from init_egress.existing import survey
+from init_egress.existing.controllers import RESTARTED_AT
+from init_egress.existing.mutation import (
+    Action,
+    Mutation,
+    MutationReport,
+    MutationResult,
+    PodResult,
+    Restart,
+    guarded,
+    plan,
+)
+from init_egress.existing.mutation import is_considered as considered
+from init_egress.existing.survey import JudgedPod, Scope, StoredPod
+from init_egress.kube.client import Forbidden
+from init_egress.kube.paging import ApiClient
+from init_egress.rule.decision import EXCLUDE_RANGES, SKIP_LABEL, STATUS, Policy, Remedy
+from init_egress.rule.pod import Namespace
 
 Manifest = dict[str, Any]
 
@@ -77,9 +86,9 @@ def late(pod: Manifest) -> Manifest:
     return pod
 
 
-def seen(pod: Manifest, policy: Policy = Policy()) -> Seen:  # noqa: B008 - it is frozen
+def seen(pod: Manifest, policy: Policy = Policy()) -> JudgedPod:  # noqa: B008 - it is frozen
     stored = msgspec.json.decode(json.dumps(pod), type=StoredPod)
-    return existing.see(stored, TEAM, policy, NOW)
+    return survey.judge(stored, TEAM, policy, NOW)
 
 
 # The plan
@@ -102,37 +111,37 @@ def test_pods_that_nothing_is_to_be_done_to_are_passed_over(pod: Manifest, polic
 
 PLANS = [
     # Pod, remedy, restart, deed, words of the reason
-    (a_pod(), "exclude-ip-ranges", "stuck", Deed.EVICT, "fetch"),
-    (a_pod(), "exclude-ip-ranges", "all", Deed.EVICT, "fetch"),
-    (a_pod(), "exclude-ip-ranges", "none", Deed.PATCH, "restart=none"),
-    (a_pod(stuck=False), "exclude-ip-ranges", "stuck", Deed.PATCH, "restart=all restarts its"),
-    (a_pod(stuck=False), "exclude-ip-ranges", "none", Deed.PATCH, "no effect until"),
-    (a_pod(stuck=False), "exclude-ip-ranges", "all", Deed.RESTART, "fetch"),
-    (a_pod(owner=None), "exclude-ip-ranges", "stuck", Deed.PATCH, "kubectl replace --force"),
-    (a_pod(owner=None), "exclude-ip-ranges", "all", Deed.PATCH, "no controller makes it anew"),
+    (a_pod(), "exclude-ip-ranges", "stuck", Action.EVICT, "fetch"),
+    (a_pod(), "exclude-ip-ranges", "all", Action.EVICT, "fetch"),
+    (a_pod(), "exclude-ip-ranges", "none", Action.PATCH, "restart=none"),
+    (a_pod(stuck=False), "exclude-ip-ranges", "stuck", Action.PATCH, "restart=all restarts its"),
+    (a_pod(stuck=False), "exclude-ip-ranges", "none", Action.PATCH, "no effect until"),
+    (a_pod(stuck=False), "exclude-ip-ranges", "all", Action.RESTART, "fetch"),
+    (a_pod(owner=None), "exclude-ip-ranges", "stuck", Action.PATCH, "kubectl replace --force"),
+    (a_pod(owner=None), "exclude-ip-ranges", "all", Action.PATCH, "no controller makes it anew"),
     (
         a_pod(annotations={"kubernetes.io/config.mirror": "x"}),
         "exclude-ip-ranges",
         "all",
-        Deed.PATCH,
+        Action.PATCH,
         "kubelet runs it from a file",
     ),
-    (a_pod(), "proxy-user", "stuck", Deed.EVICT, "fetch"),
-    (a_pod(stuck=False), "proxy-user", "stuck", Deed.LEAVE, "only a Pod made anew"),
-    (a_pod(owner=None), "proxy-group", "stuck", Deed.LEAVE, "only a Pod made anew"),
-    (late(a_pod()), "exclude-ip-ranges", "stuck", Deed.EVICT, "hold all that is configured"),
-    (late(a_pod(stuck=False)), "exclude-ip-ranges", "stuck", Deed.LEAVE, "annotated too late"),
-    (late(a_pod(stuck=False)), "exclude-ip-ranges", "all", Deed.RESTART, "hold all"),
-    (late(a_pod(owner=None)), "exclude-ip-ranges", "all", Deed.LEAVE, "kubectl replace --force"),
+    (a_pod(), "proxy-user", "stuck", Action.EVICT, "fetch"),
+    (a_pod(stuck=False), "proxy-user", "stuck", Action.LEAVE, "only a Pod made anew"),
+    (a_pod(owner=None), "proxy-group", "stuck", Action.LEAVE, "only a Pod made anew"),
+    (late(a_pod()), "exclude-ip-ranges", "stuck", Action.EVICT, "hold all that is configured"),
+    (late(a_pod(stuck=False)), "exclude-ip-ranges", "stuck", Action.LEAVE, "annotated too late"),
+    (late(a_pod(stuck=False)), "exclude-ip-ranges", "all", Action.RESTART, "hold all"),
+    (late(a_pod(owner=None)), "exclude-ip-ranges", "all", Action.LEAVE, "kubectl replace --force"),
 ]
 
 
 @pytest.mark.parametrize(("pod", "remedy", "restart", "deed", "words"), PLANS)
-def test_the_plan(pod: Manifest, remedy: str, restart: str, deed: Deed, words: str) -> None:
+def test_the_plan(pod: Manifest, remedy: str, restart: str, deed: Action, words: str) -> None:
     judged = seen(pod, Policy(remedy=Remedy(remedy)))
     assert considered(judged)
 
-    step = intend(judged, Restart(restart))
+    step = plan(judged, Restart(restart))
 
     assert step.deed is deed
     assert words in step.reason
@@ -142,10 +151,10 @@ def test_a_pod_beyond_remedy_is_left_for_the_reason_that_the_rule_gives() -> Non
     pod = a_pod()
     pod["spec"]["initContainers"].insert(0, {"name": "istio-init"})
 
-    step = intend(seen(pod), Restart.ALL)
+    step = plan(seen(pod), Restart.ALL)
 
     assert (step.deed, step.reason) == (
-        Deed.LEAVE,
+        Action.LEAVE,
         "fetch stand behind istio-init, which no annotation reaches any more",
     )
 
@@ -234,12 +243,12 @@ def run(
     doubt: str = "",
     limit: int | None = None,
     dry_run: bool = False,
-) -> tuple[Report, dict[str, Outcome]]:
+) -> tuple[MutationReport, dict[str, PodResult]]:
     """Run over the Pods of the team; the report, and the accounts by the Pods' names."""
     client = httpx2.Client(transport=httpx2.MockTransport(server), base_url="https://api")
-    bulk = Bulk(client, lambda _: None, dry_run=dry_run)
-    report = Report(Scope("team"), dry_run, limit)
-    Repair(
+    bulk = ApiClient(client, lambda _: None, dry_run=dry_run)
+    report = MutationReport(Scope("team"), dry_run, limit)
+    Mutation(
         bulk,
         policy,
         report.scope,
@@ -260,9 +269,9 @@ def test_a_stuck_pod_is_evicted_as_it_was_seen() -> None:
     assert server.written == [("POST", "pods/web-1-a/eviction")]
     preconditions = {"uid": "uid-web-1-a", "resourceVersion": "42"}
     assert server.bodies[0]["deleteOptions"]["preconditions"] == preconditions
-    assert outcomes["web-1-a"] == Outcome(
+    assert outcomes["web-1-a"] == PodResult(
         "team/web-1-a",
-        Result.EVICTED,
+        MutationResult.EVICTED,
         "ReplicaSet/web-1 makes it anew with the remedy",
         "ReplicaSet/web-1",
         "fetch (CrashLoopBackOff, 7 restarts)",
@@ -321,7 +330,7 @@ def test_a_stuck_pod_that_nobody_would_make_anew_is_annotated_and_told(
     report, outcomes = run(server)
 
     assert server.written == [("PATCH", "pods/p")]
-    assert outcomes["p"].result is Result.PATCHED
+    assert outcomes["p"].result is MutationResult.PATCHED
     assert words in outcomes["p"].reason
     assert report.counts()["stuck-still"] == 1
 
@@ -332,7 +341,7 @@ def test_a_pod_of_a_known_kind_is_evicted(owner: Manifest) -> None:
 
     _, outcomes = run(server)
 
-    assert outcomes["p"].result is Result.EVICTED
+    assert outcomes["p"].result is MutationResult.EVICTED
 
 
 IGNORE = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
@@ -341,7 +350,7 @@ IGNORE = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "
 @pytest.mark.parametrize(
     ("spec", "annotations", "result"),
     [
-        ({"podFailurePolicy": {"rules": [IGNORE]}, "backoffLimit": 0}, {}, Result.EVICTED),
+        ({"podFailurePolicy": {"rules": [IGNORE]}, "backoffLimit": 0}, {}, MutationResult.EVICTED),
         (
             {
                 "podFailurePolicy": {
@@ -353,7 +362,7 @@ IGNORE = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "
                 "backoffLimit": 0,
             },
             {},
-            Result.EVICTED,
+            MutationResult.EVICTED,
         ),
         (
             {
@@ -365,25 +374,29 @@ IGNORE = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "
                 }
             },
             {},
-            Result.PATCHED,
+            MutationResult.PATCHED,
         ),
         (
             {"podFailurePolicy": {"rules": [{**IGNORE, "action": "FailJob"}]}},
             {},
-            Result.PATCHED,
+            MutationResult.PATCHED,
         ),
-        ({"podFailurePolicy": {"rules": [{**IGNORE, "action": "Count"}]}}, {}, Result.EVICTED),
-        ({"backoffLimitPerIndex": 1}, {}, Result.EVICTED),
+        (
+            {"podFailurePolicy": {"rules": [{**IGNORE, "action": "Count"}]}},
+            {},
+            MutationResult.EVICTED,
+        ),
+        ({"backoffLimitPerIndex": 1}, {}, MutationResult.EVICTED),
         (
             {"backoffLimitPerIndex": 1},
             {"batch.kubernetes.io/job-index-failure-count": "1"},
-            Result.PATCHED,
+            MutationResult.PATCHED,
         ),
-        ({}, {}, Result.EVICTED),
+        ({}, {}, MutationResult.EVICTED),
     ],
 )
 def test_a_job_is_not_made_to_fail(
-    spec: Manifest, annotations: Mapping[str, str], result: Result
+    spec: Manifest, annotations: Mapping[str, str], result: MutationResult
 ) -> None:
     owners = {"jobs/load": an_owner(JOB, spec=spec)}
     server = Server(a_pod("p", JOB, annotations=annotations), owners=owners)
@@ -399,7 +412,10 @@ def test_several_pods_of_a_job_are_evicted_only_as_far_as_it_goes() -> None:
 
     report, _ = run(server)
 
-    assert (report.results[Result.EVICTED], report.results[Result.PATCHED]) == (2, 3)
+    assert (report.results[MutationResult.EVICTED], report.results[MutationResult.PATCHED]) == (
+        2,
+        3,
+    )
 
 
 def test_where_the_remedy_does_not_arrive_nothing_is_evicted() -> None:
@@ -422,7 +438,7 @@ def test_a_budget_that_forbids_it_leaves_the_pod_for_another_run() -> None:
 
     assert "run again later" in outcomes["web-1-a"].reason
     assert "violates the budget" in outcomes["web-1-a"].reason
-    assert outcomes["web-1-b"].result is Result.EVICTED
+    assert outcomes["web-1-b"].result is MutationResult.EVICTED
 
 
 # Restarts
@@ -449,7 +465,7 @@ def test_owners_are_restarted_once_each_and_before_stuck_pods_are_evicted() -> N
         RESTARTED_AT: "2026-03-01T12:00:00Z"
     }
     assert report.counts()["owners-restarted"] == 3
-    assert report.results[Result.RESTARTED] == 22
+    assert report.results[MutationResult.RESTARTED] == 22
     assert outcomes["web-1-3"].owner == "Deployment/web"
 
 
@@ -567,7 +583,7 @@ def test_an_owner_whose_restart_is_over_is_restarted_again(owner: Manifest) -> N
 
     _, outcomes = run(server, "all")
 
-    assert outcomes["web-1-a"].result is Result.RESTARTED
+    assert outcomes["web-1-a"].result is MutationResult.RESTARTED
 
 
 def test_a_restart_that_fails_is_told_of_each_of_the_pods_and_stops_no_other() -> None:
@@ -581,9 +597,9 @@ def test_a_restart_that_fails_is_told_of_each_of_the_pods_and_stops_no_other() -
 
     report, outcomes = run(server, "all")
 
-    assert outcomes["web-1-a"].result is outcomes["web-1-b"].result is Result.FAILED
+    assert outcomes["web-1-a"].result is outcomes["web-1-b"].result is MutationResult.FAILED
     assert "denied by policy" in outcomes["web-1-b"].reason
-    assert outcomes["db-0"].result is Result.RESTARTED
+    assert outcomes["db-0"].result is MutationResult.RESTARTED
     assert report.counts()["owners-restarted"] == 1
 
 
@@ -593,7 +609,7 @@ def test_a_stuck_pod_that_a_rollout_has_taken_away_is_gone() -> None:
 
     _, outcomes = run(server, "all")
 
-    assert outcomes["web-1-a"].result is Result.GONE
+    assert outcomes["web-1-a"].result is MutationResult.GONE
     assert [method for method, _ in server.written] == ["PATCH"]
 
 
@@ -612,7 +628,7 @@ def test_a_pod_that_was_annotated_meanwhile_is_not_written_over() -> None:
 
     _, outcomes = run(server)
 
-    assert outcomes["web-1-a"].result is Result.PATCHED
+    assert outcomes["web-1-a"].result is MutationResult.PATCHED
     assert server.bodies[-1][1]["value"] == "10.0.0.0/8"
     assert server.bodies[-1][2]["value"] == f"10.0.0.0/8,{RANGES}"
 
@@ -630,7 +646,7 @@ def test_a_pod_that_recovered_meanwhile_is_not_evicted() -> None:
     _, outcomes = run(server)
 
     assert server.written == [("PATCH", "pods/web-1-a")]
-    assert outcomes["web-1-a"].result is Result.PATCHED
+    assert outcomes["web-1-a"].result is MutationResult.PATCHED
 
 
 def test_a_pod_that_changes_again_and_again_is_given_up() -> None:
@@ -639,7 +655,7 @@ def test_a_pod_that_changes_again_and_again_is_given_up() -> None:
 
     _, outcomes = run(server)
 
-    assert outcomes["web-1-a"].result is Result.FAILED
+    assert outcomes["web-1-a"].result is MutationResult.FAILED
     assert "after 5 tries: can't evict Pod team/web-1-a" in outcomes["web-1-a"].reason
 
 
@@ -655,9 +671,9 @@ def test_another_pod_of_the_same_name_is_left_alone() -> None:
 
     _, outcomes = run(server)
 
-    assert outcomes["db-0"] == Outcome(
+    assert outcomes["db-0"] == PodResult(
         "team/db-0",
-        Result.GONE,
+        MutationResult.GONE,
         "gone meanwhile",
         "StatefulSet/db",
         "fetch (CrashLoopBackOff, 7 restarts)",
@@ -685,7 +701,7 @@ def test_faults_in_the_middle_stop_nothing() -> None:
         "f": "evicted",
     }
     assert no_right in outcomes["web-1-c"].reason
-    assert [outcome.result for outcome in report.outcomes[:2]] == [Result.FAILED] * 2
+    assert [outcome.result for outcome in report.outcomes[:2]] == [MutationResult.FAILED] * 2
 
 
 def test_without_the_right_to_read_pods_nothing_is_done() -> None:
@@ -703,7 +719,7 @@ def test_a_list_that_breaks_off_is_told_and_what_was_done_is_not_lost() -> None:
 
     report, outcomes = run(server)
 
-    assert outcomes["web-1-a"].result is Result.EVICTED
+    assert outcomes["web-1-a"].result is MutationResult.EVICTED
     assert "run it again: can't list Pods: broken" in report.summary()
     assert json.loads(report.document())["broken-off"] == "can't list Pods: broken"
 
@@ -740,12 +756,12 @@ def test_the_summary_of_a_run_with_nothing_to_do_is_short() -> None:
 def test_progress_is_told_now_and_then() -> None:
     server = Server(*(a_pod(f"p{n}", owner=None) for n in range(10)))
     client = httpx2.Client(transport=httpx2.MockTransport(server), base_url="https://api")
-    bulk = Bulk(client, lambda _: None)
+    bulk = ApiClient(client, lambda _: None)
     told: list[str] = []
     time = itertools.count(0.0)
-    report = Report(Scope("team"), dry_run=False)
+    report = MutationReport(Scope("team"), dry_run=False)
 
-    Repair(
+    Mutation(
         bulk,
         Policy(),
         report.scope,

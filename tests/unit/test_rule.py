@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from init_egress import rule, selector
-from init_egress.pod import Namespace, Pod
-from init_egress.rule import (
+from init_egress.rule import decision as rule
+from init_egress.rule import selector
+from init_egress.rule.decision import (
     EXCLUDE_PORTS,
     EXCLUDE_RANGES,
     INCLUDE_PORTS,
@@ -20,12 +20,13 @@ from init_egress.rule import (
     STATUS,
     SYSTEM_NAMESPACES,
     Decision,
-    Existing,
+    ExistingAnnotation,
     PatchOperation,
     Policy,
     Remedy,
     Verdict,
 )
+from init_egress.rule.pod import Namespace, Pod
 
 TEAM = Namespace("team", {"istio-injection": "enabled"})
 EVERYTHING_EXCLUDED = "0.0.0.0/0,::/0"
@@ -760,7 +761,7 @@ RANGES = ("10.0.0.0/8", "fd00::/8")
 def test_a_ranges_annotation_is_treated_as_existing_annotation_says(
     existing: str, value: str | None, expected: str | None
 ) -> None:
-    policy = Policy(ranges=RANGES, existing=Existing(existing))
+    policy = Policy(ranges=RANGES, existing=ExistingAnnotation(existing))
     annotations = {} if value is None else {EXCLUDE_RANGES: value}
     decision = decide(cni_pod(annotations=annotations), policy)
     if expected is None:
@@ -794,7 +795,7 @@ def test_a_ranges_annotation_is_treated_as_existing_annotation_says(
 def test_a_ports_annotation_that_lacks_nothing_stays_as_it_is(
     existing: str, value: str | None, expected: str | None
 ) -> None:
-    policy = Policy(ranges=(), ports=("443", "5432"), existing=Existing(existing))
+    policy = Policy(ranges=(), ports=("443", "5432"), existing=ExistingAnnotation(existing))
     annotations = {} if value is None else {EXCLUDE_PORTS: value}
     decision = decide(cni_pod(annotations=annotations), policy)
     if expected is None:
@@ -844,7 +845,7 @@ def test_a_ports_annotation_that_lacks_nothing_stays_as_it_is(
 def test_each_annotation_is_treated_by_itself(
     existing: str, annotations: dict[str, str], expected: dict[str, str]
 ) -> None:
-    policy = Policy(ranges=("10.0.0.0/8",), ports=("443",), existing=Existing(existing))
+    policy = Policy(ranges=("10.0.0.0/8",), ports=("443",), existing=ExistingAnnotation(existing))
     decision = decide(cni_pod(annotations=annotations), policy)
     assert new_annotations(decision) == expected
     assert (decision.verdict is Verdict.ALREADY_EXCLUDED) == (not expected)
@@ -1005,9 +1006,9 @@ def test_a_pod_that_excludes_every_configured_range_needs_no_identity(
 
 
 @IDENTITIES
-@pytest.mark.parametrize("existing", list(Existing), ids=lambda e: e.value)
+@pytest.mark.parametrize("existing", list(ExistingAnnotation), ids=lambda e: e.value)
 def test_a_pod_that_excludes_less_than_configured_needs_an_identity(
-    policy: Policy, field: str, identity: int, existing: Existing
+    policy: Policy, field: str, identity: int, existing: ExistingAnnotation
 ) -> None:
     partial = Policy(remedy=policy.remedy, existing=existing)
     a_pod = custom_pod(annotations={EXCLUDE_RANGES: "0.0.0.0/0"})

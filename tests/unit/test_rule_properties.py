@@ -11,8 +11,7 @@ import msgspec
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from init_egress.pod import Namespace, Pod
-from init_egress.rule import (
+from init_egress.rule.decision import (
     EXCLUDE_PORTS,
     EXCLUDE_RANGES,
     GO_SPACE,
@@ -20,12 +19,13 @@ from init_egress.rule import (
     ISTIO_CONTAINERS,
     STATUS,
     Decision,
-    Existing,
+    ExistingAnnotation,
     Policy,
     Remedy,
     Verdict,
     decide,
 )
+from init_egress.rule.pod import Namespace, Pod
 from tests.strategies import (
     OWN,
     TEAM,
@@ -183,7 +183,7 @@ def test_the_identity_given_is_the_proxys(raw: Json, policy: Policy) -> None:
 @searching
 @given(under_cni, by_annotation)
 def test_a_merge_drops_no_element_and_adds_none_twice(raw: Json, policy: Policy) -> None:
-    merging = replace(policy, existing=Existing.MERGE)
+    merging = replace(policy, existing=ExistingAnnotation.MERGE)
     _, after = remedied(raw, merging)
     for key, configured in ((EXCLUDE_RANGES, policy.ranges), (EXCLUDE_PORTS, policy.ports)):
         was = elements(raw["metadata"]["annotations"].get(key, ""))
@@ -194,14 +194,18 @@ def test_a_merge_drops_no_element_and_adds_none_twice(raw: Json, policy: Policy)
 @searching
 @given(under_cni, by_annotation)
 def test_keep_leaves_whatever_is_there(raw: Json, policy: Policy) -> None:
-    _, after = remedied(raw, replace(policy, existing=Existing.KEEP))
+    _, after = remedied(raw, replace(policy, existing=ExistingAnnotation.KEEP))
     assert raw["metadata"]["annotations"].items() <= after["metadata"]["annotations"].items()
 
 
 @searching
-@given(under_cni, by_annotation, st.sampled_from([Existing.MERGE, Existing.REPLACE]))
+@given(
+    under_cni,
+    by_annotation,
+    st.sampled_from([ExistingAnnotation.MERGE, ExistingAnnotation.REPLACE]),
+)
 def test_ranges_that_are_written_hold_no_space_and_no_stray_comma(
-    raw: Json, policy: Policy, existing: Existing
+    raw: Json, policy: Policy, existing: ExistingAnnotation
 ) -> None:
     assume(policy.ranges)
     _, after = remedied(raw, replace(policy, existing=existing))

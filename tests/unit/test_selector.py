@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from init_egress.selector import EVERYTHING, EXAMPLE, Operator, Requirement, Selector, parse
+from init_egress.rule.selector import EVERYTHING, EXAMPLE, Operator, Requirement, Selector, parse
 
 IN, NOT_IN = Operator.IN, Operator.NOT_IN
 EXISTS, DOES_NOT_EXIST = Operator.EXISTS, Operator.DOES_NOT_EXIST

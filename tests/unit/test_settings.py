@@ -9,9 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from init_egress import selector
-from init_egress.rule import Existing, Policy, Remedy
-from init_egress.settings import (
+from init_egress.config import (
     Backend,
     Config,
     ConfigError,
@@ -20,6 +18,8 @@ from init_egress.settings import (
     Problem,
     Settings,
 )
+from init_egress.rule import selector
+from init_egress.rule.decision import ExistingAnnotation, Policy, Remedy
 
 
 def problems(**options: str) -> tuple[Problem, ...]:
@@ -47,7 +47,7 @@ def test_the_defaults_are_valid() -> None:
             remedy=Remedy.EXCLUDE_IP_RANGES,
             ranges=("0.0.0.0/0", "::/0"),
             ports=(),
-            existing=Existing.MERGE,
+            existing=ExistingAnnotation.MERGE,
             ignored=("volume-permissions", "init-chown-data"),
         ),
         kyverno_kind=PolicyKind.AUTO,

@@ -6,11 +6,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from init_egress.shortlist import Shortlist
+from init_egress.results import LimitedResults
 
 
 def test_without_a_limit_all_are_kept_by_rank_and_in_order() -> None:
-    kept: Shortlist[str] = Shortlist()
+    kept: LimitedResults[str] = LimitedResults()
     for item, rank in (("c", 1), ("a", 0), ("d", 1), ("b", 0)):
         kept.add(item, rank)
     assert kept.items() == ["a", "b", "c", "d"]
@@ -18,7 +18,7 @@ def test_without_a_limit_all_are_kept_by_rank_and_in_order() -> None:
 
 
 def test_what_matters_most_comes_in_at_the_cost_of_the_rest() -> None:
-    kept: Shortlist[str] = Shortlist(limit=8)
+    kept: LimitedResults[str] = LimitedResults(limit=8)
     for item, rank in (("c", 1), ("d", 1), ("a", 0)):
         kept.add(item, rank)
     assert kept.items() == ["a", "c"]
@@ -29,7 +29,7 @@ def test_what_matters_most_comes_in_at_the_cost_of_the_rest() -> None:
     items=st.lists(st.tuples(st.text(max_size=20), st.integers(0, 5))), limit=st.integers(0, 200)
 )
 def test_the_kept_fit_and_none_is_lost_uncounted(items: list[tuple[str, int]], limit: int) -> None:
-    kept: Shortlist[str] = Shortlist(limit)
+    kept: LimitedResults[str] = LimitedResults(limit)
     for item, rank in items:
         kept.add(item, rank)
     assert len(msgspec.json.encode(kept.items())) <= max(limit + 1, 2)

@@ -1,0 +1,1 @@
+"""Backends: what carries the rule out on a cluster, and the order in which it gets there."""

@@ -1,0 +1,1 @@
+"""Existing Pods: audit them, explain one, recreate those that are stuck."""

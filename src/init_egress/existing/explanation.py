@@ -1,0 +1,304 @@
+"""One Pod explained: its verdict step by step, and what it would be if it were created now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+from lightkube.core.resource import api_info
+
+from init_egress.backends import choice, manifests
+from init_egress.backends.manifests import Application, BackendKind, Manifest
+from init_egress.backends.verification import NOBODY, holds
+from init_egress.existing import audit, survey
+from init_egress.existing.advice import Juju
+from init_egress.existing.audit import AuditEntry
+from init_egress.existing.differences import Anew, InForce, differences
+from init_egress.existing.owners import ControllerChain
+from init_egress.existing.pod_template import TemplatePod, TemplateUnknown, pod_from_template
+from init_egress.existing.survey import JudgedPod, Scope, StoredNamespace
+from init_egress.kube.client import FIELD_MANAGER, Cluster, NotFound, Refused, Unreachable
+from init_egress.kube.paging import ApiClient
+from init_egress.rule import decision as rule
+from init_egress.rule import trace
+from init_egress.rule.decision import Policy, Verdict
+from init_egress.rule.pod import Namespace, Pod
+from init_egress.rule.trace import TraceStep
+
+_INTERNAL_ERROR = 500
+_INJECTION_LABELS = (b'"f:istio-injection"', b'"f:istio.io/rev"')
+
+
+class IfCreatedNow(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """What would come of a Pod if it were created now.
+
+    Attributes:
+        source: where it is read how the Pod would be submitted.
+        verdict: the rule's on the Pod as it would be stored; None if there would be none, or it
+            can't be told.
+        reason: why that verdict, or the API server's words, or why it can't be told.
+        backend: by which form it is changed; empty if by none.
+        changes: what the charm changes of it.
+    """
+
+    source: str = ""
+    verdict: Verdict | None = None
+    reason: str = ""
+    backend: str = ""
+    changes: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """All in one line."""
+        changes = f"; {self.backend} sets {', '.join(self.changes)}" if self.changes else ""
+        return f"{self.verdict.value}: {self.reason}{changes}" if self.verdict else self.reason
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What there is to say of one Pod.
+
+    Attributes:
+        finding: what the audit says of it.
+        steps: the rule's questions up to the verdict.
+        outcome: what would come of it if it were created now.
+        differences: why the two differ; empty if they don't, or it can't be told.
+    """
+
+    finding: AuditEntry
+    steps: tuple[TraceStep, ...]
+    outcome: IfCreatedNow
+    differences: tuple[str, ...]
+
+    @property
+    def why_different(self) -> str:
+        """Why the Pod is another than one that is created now, in one line."""
+        if self.outcome.verdict is None:
+            return "there is nothing to compare it with"
+        return "; ".join(self.differences) or "they do not differ"
+
+    def results(self) -> dict[str, str]:
+        """The results of the action: what a script asks for, a text to read, and the document."""
+        return {
+            "verdict": self.finding.verdict.value,
+            "reason": self.finding.reason,
+            "if-created-now": self.outcome.summary,
+            "why-different": self.why_different,
+            "explanation": "\n".join(self._lines()),
+            "document": msgspec.json.encode(self._document()).decode(),
+        }
+
+    def _document(self) -> dict[str, object]:
+        return {
+            "pod": self.finding,
+            "steps": self.steps,
+            "if-created-now": self.outcome,
+            "why-different": self.differences,
+        }
+
+    def _lines(self) -> Iterator[str]:
+        found = self.finding
+        yield f"Pod {found.namespace}/{found.pod} is {found.verdict.value}: {found.reason}."
+        for number, step in enumerate(self.steps, 1):
+            yield f"{number:2}. {step.verdict.value}: {'yes' if step.fits else 'no'}"
+            yield from (f"      {fact}" for fact in step.read)
+        yield f"Owner: {_owner(found)}"
+        yield f"Cut off: {', '.join(found.cut_off) or 'none'}"
+        yield f"Stuck: {_stuck(found)}"
+        yield f"Not redirected: {_excludes(found)}"
+        yield f"To do: {found.todo}"
+        yield f"If it were created now: {self.outcome.summary}"
+        if self.outcome.source:
+            yield f"      as {self.outcome.source} has it"
+        yield f"Why the two differ: {self.why_different}"
+
+
+def explain(
+    bulk: ApiClient,
+    cluster: Cluster,
+    policy: Policy,
+    owner: Application,
+    form: BackendKind,
+    namespace: str,
+    name: str,
+    now: datetime,
+) -> Explanation:
+    """Explain the verdict of one Pod; nothing is changed.
+
+    Args:
+        bulk: the cluster, for reading.
+        cluster: the cluster, for dry runs.
+        policy: what the operator configured.
+        owner: the application whose objects act.
+        form: which of them is to act.
+        namespace: the Pod's.
+        name: the Pod's.
+        now: the time.
+
+    Raises:
+        NotFound: it isn't there; the message says where to look.
+        ClusterError: the cluster can't be asked.
+    """
+    stored_namespace = survey.read_stored_namespace(bulk, namespace)
+    pod = survey.read_pod(bulk, namespace, name)
+    place = stored_namespace.as_read_by_rule()
+    seen = survey.judge(pod, place, policy, now)
+    in_force = _in_force(bulk, form, owner)
+    outcome, anew = _created_now(bulk, cluster, seen, policy, form, in_force)
+    labelled = _labelled(stored_namespace)
+    return Explanation(
+        finding=_finding(bulk, seen, policy, owner),
+        steps=trace.steps(pod, place, policy),
+        outcome=outcome,
+        differences=tuple(differences(seen, anew, labelled, in_force)) if anew else (),
+    )
+
+
+def _finding(bulk: ApiClient, seen: JudgedPod, policy: Policy, owner: Application) -> AuditEntry:
+    found = audit.find(seen, policy, Juju(owner.application))
+    if seen.too_late:
+        # By its annotations it is not, but they have no effect.
+        found = msgspec.structs.replace(found, cut_off=rule.cut_off(seen.pod, policy))
+    owners = ControllerChain(bulk, Scope(found.namespace))
+    chain = [
+        f"{reference.kind}/{reference.name}"
+        for reference in owners.chain(found.namespace, seen.pod.metadata.controller)
+    ]
+    if not chain:
+        return found
+    through = chain[0] if len(chain) > 1 else ""
+    return msgspec.structs.replace(found, owner=chain[-1], through=through)
+
+
+def _created_now(
+    bulk: ApiClient,
+    cluster: Cluster,
+    seen: JudgedPod,
+    policy: Policy,
+    form: BackendKind,
+    in_force: InForce | None,
+) -> tuple[IfCreatedNow, Anew | None]:
+    try:
+        drafted = pod_from_template(bulk, seen.pod)
+    except TemplateUnknown as untold:
+        return IfCreatedNow(reason=f"it can't be told: {untold}"), None
+    try:
+        tried = _try(cluster, drafted, seen.namespace, policy)
+    except Refused as refused:
+        return IfCreatedNow(source=drafted.source, reason=f"it would be rejected: {refused}"), None
+    except Unreachable as error:
+        # A webhook that fails, and fails closed, is an internal error: the Pod would not come.
+        if error.code != _INTERNAL_ERROR:
+            raise
+        return IfCreatedNow(source=drafted.source, reason=f"it would be rejected: {error}"), None
+    anew, stored = tried
+    return _outcome(anew, stored, form, in_force), anew
+
+
+def _try(
+    cluster: Cluster, drafted: TemplatePod, namespace: Namespace, policy: Policy
+) -> tuple[Anew, Manifest]:
+    """Send a Pod through admission without the charm and as it is."""
+    without = cluster.dry_run(namespace.name, manifests.labelled(drafted.pod, NOBODY))
+    stored = cluster.dry_run(namespace.name, drafted.pod)
+    pod = Pod.from_dict(without)
+    before = rule.decide(pod, namespace, policy)
+    after = rule.decide(Pod.from_dict(stored), namespace, policy)
+    return Anew(drafted, pod, before, after), stored
+
+
+def _outcome(
+    anew: Anew, stored: Manifest, form: BackendKind, in_force: InForce | None
+) -> IfCreatedNow:
+    changes = tuple(
+        trace.change(anew.without, operation)
+        for operation in anew.before.patch
+        if holds(stored, operation)
+    )
+    by = form.description if in_force else "what is left over from a former backend"
+    reason = anew.after.reason
+    if anew.after.verdict is Verdict.NEEDS_REMEDY:
+        lacking = "does not act on it" if in_force else "is not on the cluster"
+        reason = f"{reason}; {form.description} {lacking}"
+    return IfCreatedNow(
+        source=anew.draft.source,
+        verdict=anew.after.verdict,
+        reason=reason,
+        backend=by if changes else "",
+        changes=changes,
+    )
+
+
+# --- When things came to be as they are ----------------------------------------------------------
+
+
+class _Managed(msgspec.Struct, frozen=True):
+    manager: str = ""
+    time: datetime | None = None
+
+
+class _PolicyMeta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    creation_timestamp: datetime
+    managed_fields: tuple[_Managed, ...] | None = None
+
+
+class _PolicyObject(msgspec.Struct, frozen=True):
+    metadata: _PolicyMeta
+
+
+def _in_force(bulk: ApiClient, form: BackendKind, owner: Application) -> InForce | None:
+    """The object that carries the form out; None if it isn't there."""
+    info = api_info(choice.KINDS[form])
+    name = choice.policy_name(form, owner)
+    title = f"{info.resource.kind} {name}"
+    try:
+        path = f"/apis/{info.resource.api_version}/{info.plural}/{name}"
+        meta = bulk.get(path, _PolicyObject, title, metadata_only=True).metadata
+    except NotFound:
+        return None
+    written = [
+        entry.time
+        for entry in meta.managed_fields or ()
+        if entry.manager == FIELD_MANAGER and entry.time
+    ]
+    return InForce(title, meta.creation_timestamp, max(written, default=meta.creation_timestamp))
+
+
+def _labelled(namespace: StoredNamespace) -> datetime | None:
+    """When whoever set the labels that Istio reads last wrote to the namespace."""
+    return max(
+        (
+            entry.time
+            for entry in namespace.metadata.managed_fields or ()
+            if entry.time and any(label in bytes(entry.fields_v1) for label in _INJECTION_LABELS)
+        ),
+        default=None,
+    )
+
+
+# --- In words ------------------------------------------------------------------------------------
+
+
+def _owner(found: AuditEntry) -> str:
+    if not found.owner:
+        return "none; nobody would create it anew"
+    return f"{found.owner}, through {found.through}" if found.through else found.owner
+
+
+def _stuck(found: AuditEntry) -> str:
+    if found.stuck is None:
+        return "no"
+    since = f", since {found.stuck.since:%Y-%m-%d %H:%M:%S}Z" if found.stuck.since else ""
+    restarts = f", {found.stuck.restarts} restarts"
+    return f"in {found.stuck.container}: {found.stuck.reason}{restarts}{since}"
+
+
+def _excludes(found: AuditEntry) -> str:
+    if found.excludes is None:
+        return "nothing is excluded"
+    late = " (written too late to have an effect)" if found.too_late else ""
+    ranges, ports = found.excludes.ranges or "none", found.excludes.ports or "none"
+    return f"ranges {ranges}, ports {ports}{late}"

@@ -1,0 +1,1 @@
+"""The exporter: shows Prometheus what the charm saw at its last reconcile."""

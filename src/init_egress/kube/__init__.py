@@ -1,0 +1,1 @@
+"""The API server: one client for single objects and for pages."""

@@ -1,0 +1,1 @@
+"""The mesh: what istiod and Sidecar objects say."""

@@ -1,0 +1,1 @@
+"""Metrics, alerts, dashboards, logs and traces: the relations and the scrape targets."""

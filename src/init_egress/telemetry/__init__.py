@@ -1,0 +1,1 @@
+"""Log lines and plain HTTP, for the processes that the image runs."""
