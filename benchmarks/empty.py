@@ -18,7 +18,8 @@ from granian.rsgi import (
 )
 
 from init_egress.rule.decision import EXCLUDE_RANGES, annotation_path
-from init_egress.webhook.server import load_certificate, make_server, run, use_batch_scheduling
+from init_egress.webhook.inputs import load_certificate
+from init_egress.webhook.server import make_server, run, use_batch_scheduling
 
 ANSWER = (
     b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":'

@@ -19,7 +19,7 @@ from init_egress.exporter.server import SnapshotCollector
 from init_egress.exporter.snapshot import FILE, AuditCounts, BackendEffect, Snapshot
 from init_egress.rule import decision as rule
 from init_egress.rule.decision import Verdict
-from init_egress.telemetry.logs import Metrics
+from init_egress.webhook.metrics import Metrics
 from tools import documents
 from tools.documents import ROOT
 

@@ -55,7 +55,7 @@ def jobs(unit: Unit) -> dict[str, Any]:
     return {job["job_name"]: job for job in json.loads(data["scrape_jobs"])}
 
 
-def figures(client: Client) -> Snapshot:
+def snapshot(client: Client) -> Snapshot:
     """What the exporter is given."""
     return decode(client.get(CONFIG_MAP, EXPORTER, namespace=MODEL)["data"][FILE])
 
@@ -121,14 +121,14 @@ def test_a_charm_that_cannot_act_says_so_and_keeps_its_last_audit(
     scraped: Unit, cluster: ControlPlane, client: Client
 ) -> None:
     scraped.configured(backend="native")
-    before = figures(client)
+    before = snapshot(client)
     assert before.effect.value in ("arrives", "unverified")
     assert before.audit
 
     assert scraped.configured(remedy="magic").name == "blocked"
 
-    assert figures(client).effect.value == "failed"
-    assert figures(client).audit == before.audit
+    assert snapshot(client).effect.value == "failed"
+    assert snapshot(client).audit == before.audit
 
 
 def test_pods_are_audited_again_when_the_last_audit_is_old(
@@ -143,10 +143,10 @@ def test_pods_are_audited_again_when_the_last_audit_is_old(
     _stuck_pod(client, team)
 
     scraped.run("update_status")
-    first = figures(client).audit
+    first = snapshot(client).audit
     monkeypatch.setattr(scraping, "AUDIT_PERIOD", 0)
     scraped.run("update_status")
-    second = figures(client).audit
+    second = snapshot(client).audit
 
     assert first
     assert second

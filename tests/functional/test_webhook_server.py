@@ -272,11 +272,11 @@ def test_a_probe_for_another_is_left_alone(server: Server) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"", "no JSON"),
-        (b"{", "no JSON"),
-        (b"\xff\xfe", "no JSON"),
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
         (b'{"a": ' + b"[" * 200_000, "nested too deeply"),
-        (b"[]", "no AdmissionReview"),
+        (b"[]", "not an AdmissionReview"),
         (b'{"kind": "Pod", "apiVersion": "v1"}', "'Pod'"),
         (b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1"}', "v1beta1"),
         (b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}', "uid"),
@@ -491,7 +491,7 @@ def test_a_destination_that_cannot_be_used_keeps_nobody_from_their_work(
         (tmp_path / "logs.json").write_text(text)
     with running(tmp_path, further=("--logs", str(tmp_path / "logs.json"))) as server:
         assert server.ask("POST", MUTATE, review(pod()))[0] == 200
-        assert server.log[0]["message"] == "log lines can't be forwarded"
+        assert server.log[0]["message"] == "cannot forward log lines"
 
 
 # --- What it doesn't start with ------------------------------------------------------------------
@@ -502,8 +502,8 @@ def test_a_destination_that_cannot_be_used_keeps_nobody_from_their_work(
     [
         ("exclude-outbound-ip-ranges: 10.0.0.0", "10.0.0.0/32"),
         ("no-such-option: x", "no-such-option"),
-        ("exclude-outbound-ports: 443", "between quotes"),
-        ("- a", "no mapping"),
+        ("exclude-outbound-ports: 443", "in quotes"),
+        ("- a", "expected a mapping"),
         ("a: b: c", "settings"),
     ],
 )
@@ -581,7 +581,7 @@ def test_a_renewed_certificate_is_taken_over_and_nothing_is_lost(own: Server) ->
         wait("the new certificate", renewed)
     assert own.sample(expiry) > before + 86400
     (own.folder / "cert" / "tls.key").write_text("")
-    wait("the complaint", lambda: own.log[-1]["message"] == "renewed certificate can't be used")
+    wait("the complaint", lambda: own.log[-1]["message"] == "cannot use the renewed certificate")
     response(own.ask("POST", MUTATE, review(pod())))
     assert own.ready()
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from init_egress.exporter.server import SnapshotCollector
 from init_egress.exporter.snapshot import AuditCounts, BackendEffect, Snapshot
 from init_egress.observability.relations import DASHBOARDS, RULES
-from init_egress.telemetry.logs import Metrics
+from init_egress.webhook.metrics import Metrics
 
 ALERTS: list[dict[str, Any]] = [
     rule
@@ -37,7 +37,7 @@ _NAME = re.compile(r"\b(?:istio_init_egress_|process_)\w+|\bup\b(?=[{ ])")
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The names of all series that can be scraped."""
-    path = tmp_path_factory.mktemp("figures") / "figures.json"
+    path = tmp_path_factory.mktemp("snapshot") / "snapshot.json"
     seen = Snapshot("native", BackendEffect.ARRIVES, 1.0, AuditCounts(1.0, {"needs-remedy": 1}))
     path.write_text(seen.encode())
     registry = CollectorRegistry()

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from init_egress.backends import verification
 from init_egress.exporter.server import SnapshotCollector
 from init_egress.exporter.snapshot import AuditCounts, BackendEffect, Snapshot, decode
-from init_egress.telemetry.logs import LIVE, READY
+from init_egress.telemetry.plain_http import LIVE, READY
 
 SEEN = Snapshot(
     "native", BackendEffect.ARRIVES, 1000.5, AuditCounts(900.0, {"needs-remedy": 3}, 2)
@@ -28,8 +28,8 @@ def shown(path: Path) -> Mapping[str, float]:
 
 
 def test_all_that_the_charm_saw_is_shown(tmp_path: Path) -> None:
-    (tmp_path / "figures.json").write_text(SEEN.encode())
-    assert shown(tmp_path / "figures.json") == {
+    (tmp_path / "snapshot.json").write_text(SEEN.encode())
+    assert shown(tmp_path / "snapshot.json") == {
         'backend_effect{backend="native",effect="arrives"}': 1,
         'backend_effect{backend="native",effect="missing"}': 0,
         'backend_effect{backend="native",effect="rejected"}': 0,
@@ -43,8 +43,10 @@ def test_all_that_the_charm_saw_is_shown(tmp_path: Path) -> None:
 
 
 def test_what_was_not_audited_is_absent_not_zero(tmp_path: Path) -> None:
-    (tmp_path / "figures.json").write_text(Snapshot("native", BackendEffect.MISSING, 1.0).encode())
-    found = shown(tmp_path / "figures.json")
+    (tmp_path / "snapshot.json").write_text(
+        Snapshot("native", BackendEffect.MISSING, 1.0).encode()
+    )
+    found = shown(tmp_path / "snapshot.json")
     assert not [name for name in found if name.startswith("audit")]
     assert found['backend_effect{backend="native",effect="missing"}'] == 1
 
@@ -53,7 +55,7 @@ def test_what_was_not_audited_is_absent_not_zero(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_absent_and_the_exporter_is_not_ready(
     tmp_path: Path, text: str | None, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "figures.json"
+    path = tmp_path / "snapshot.json"
     if text is not None:
         path.write_text(text)
     report = SnapshotCollector(path)
@@ -64,7 +66,7 @@ def test_what_cannot_be_read_is_absent_and_the_exporter_is_not_ready(
     path.write_text(SEEN.encode())
     assert report.health(READY)[0] == 200
     # One line for each reader, not for each time.
-    assert capfd.readouterr().err.count("figures can't be read") == 2
+    assert capfd.readouterr().err.count("cannot read the snapshot") == 2
 
 
 def test_the_file_holds_what_was_put_in() -> None:

@@ -153,7 +153,7 @@ class ExporterValues:
         namespace: the model's.
         image: where the image is; it is the webhook's.
         selector: the labels of its Pod.
-        figures: the mounted file, JSON.
+        snapshot: the mounted file, JSON.
         registry: the credentials of a private registry, base64, else empty.
     """
 
@@ -161,7 +161,7 @@ class ExporterValues:
     namespace: str
     image: str
     selector: Mapping[str, str]
-    figures: str
+    snapshot: str
     registry: str = ""
 
 

@@ -1,1 +1,1 @@
-"""The exporter: shows Prometheus what the charm saw at its last reconcile."""
+"""The exporter: shows Prometheus the result of the charm's last reconcile."""

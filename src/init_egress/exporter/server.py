@@ -1,7 +1,7 @@
-"""The exporter: it shows what the charm last saw, for Prometheus, in the webhook's image.
+"""The exporter's process: it exports the result of the charm's last reconcile to Prometheus.
 
-It knows no API server and has no credentials. It reads a mounted file at each scrape, so it needs
-no restart when the charm has looked again.
+It runs from the webhook's image, has no credentials and calls no API server. It reads a mounted
+file at each scrape, so it needs no restart after a reconcile.
 
 Served without TLS: GET /metrics, GET /livez, GET /readyz
 """
@@ -21,59 +21,60 @@ from prometheus_client.registry import Collector
 
 from init_egress.exporter import snapshot
 from init_egress.exporter.snapshot import BackendEffect, Snapshot
-from init_egress.telemetry.logs import METRICS, PREFIX, READY, PlainServer, log
+from init_egress.telemetry.logs import log
+from init_egress.telemetry.plain_http import METRIC_PREFIX, METRICS, READY, PlainServer
 
 
 class SnapshotCollector(Collector):
-    """The figures of a file, which are read anew each time they are asked for."""
+    """Exports a snapshot file, which it reads again at each scrape."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._complaint = ""
+        self._last_error = ""
 
     def read(self) -> Snapshot | None:
-        """The figures; None, and one line in the log, if they can't be read."""
+        """The snapshot; None, and one line in the log, if the file cannot be read."""
         try:
             found = snapshot.decode(self._path.read_bytes())
         except (OSError, ValueError) as error:
-            if str(error) != self._complaint:
-                log("error", "figures can't be read", reason=str(error))
-            self._complaint = str(error)
+            if str(error) != self._last_error:
+                log("error", "cannot read the snapshot", reason=str(error))
+            self._last_error = str(error)
             return None
-        self._complaint = ""
+        self._last_error = ""
         return found
 
     def health(self, path: str) -> tuple[int, str]:
         """The status and the text for /livez and /readyz."""
-        unread = path == READY and self.read() is None
-        return (503, "no figures\n") if unread else (200, "ok\n")
+        unreadable = path == READY and self.read() is None
+        return (503, "cannot read the snapshot\n") if unreadable else (200, "ok\n")
 
     def collect(self) -> Iterator[Metric]:
-        """All families; none if the file can't be read, so that what is absent is missed."""
+        """All families; none if the file cannot be read, so that alerts on absent series fire."""
         found = self.read()
         if found is None:
             return
         yield _effect(found)
         yield GaugeMetricFamily(
-            f"{PREFIX}charm_last_reconcile_timestamp_seconds",
-            "When the charm last looked at the cluster",
-            value=found.looked,
+            f"{METRIC_PREFIX}charm_last_reconcile_timestamp_seconds",
+            "When the charm last reconciled",
+            value=found.reconciled_at,
         )
         if found.audit is None:
             return
         yield GaugeMetricFamily(
-            f"{PREFIX}audit_timestamp_seconds",
-            "When the Pods of the mesh were last audited",
+            f"{METRIC_PREFIX}audit_timestamp_seconds",
+            "When the charm last audited the Pods of the mesh",
             value=found.audit.at,
         )
         yield GaugeMetricFamily(
-            f"{PREFIX}audit_stuck_pods",
-            "Pods that waited in an init container that is cut off, at the last audit",
+            f"{METRIC_PREFIX}audit_stuck_pods",
+            "Pods stuck in an init container without network, at the last audit",
             value=found.audit.stuck,
         )
         pods = GaugeMetricFamily(
-            f"{PREFIX}audit_pods",
-            "Pods by the rule's verdict, at the last audit",
+            f"{METRIC_PREFIX}audit_pods",
+            "Pods by verdict, at the last audit",
             labels=["verdict"],
         )
         for verdict, count in sorted(found.audit.pods.items()):
@@ -82,10 +83,10 @@ class SnapshotCollector(Collector):
 
 
 def _effect(found: Snapshot) -> Metric:
-    """One series for each possible effect, of which one is 1: a change is seen at once."""
+    """One series for each possible effect; the current one is 1, the others are 0."""
     family = GaugeMetricFamily(
-        f"{PREFIX}backend_effect",
-        "1 for what the charm last knew of the backend's effect, else 0",
+        f"{METRIC_PREFIX}backend_effect",
+        "1 for the backend's effect as the charm last verified it, else 0",
         labels=["backend", "effect"],
     )
     for effect in BackendEffect:
@@ -94,13 +95,17 @@ def _effect(found: Snapshot) -> Metric:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command line; what is wrong with it ends the process with its usage."""
+    """Read the command line; an error in it ends the process with the usage."""
     parser = argparse.ArgumentParser(
         prog="python -m init_egress.exporter",
-        description="Shows what the charm last saw, for Prometheus.",
+        description="Exports the result of the charm's last reconcile to Prometheus.",
     )
     parser.add_argument(
-        "--figures", type=Path, required=True, metavar="FILE", help="what the charm wrote, as JSON"
+        "--snapshot",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="written by the charm, as JSON",
     )
     parser.add_argument("--address", default="0.0.0.0", help="listen here")  # noqa: S104
     parser.add_argument("--port", type=int, default=8080, help="(default: %(default)s)")
@@ -110,13 +115,15 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the exporter; the exit code."""
     options = parse(arguments)
-    report = SnapshotCollector(options.figures)
+    collector = SnapshotCollector(options.snapshot)
     registry = CollectorRegistry()
-    registry.register(report)
-    # Without a handler of its own, the first process of a container ignores SIGTERM.
+    registry.register(collector)
+    # PID 1 of a container ignores SIGTERM unless it installs a handler.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        server = PlainServer((options.address, options.port), {METRICS: registry}, report.health)
+        server = PlainServer(
+            (options.address, options.port), {METRICS: registry}, collector.health
+        )
     except OSError as error:
         log("error", "cannot serve", reason=str(error))
         return 1

@@ -1,7 +1,7 @@
-"""What the charm last saw of the cluster: the file by which it tells its exporter.
+"""The result of the charm's last reconcile: the file that the exporter reads.
 
-The charm runs only while it handles an event, so nobody could scrape it. It writes these figures
-to a ConfigMap, and init_egress.exporter, which runs all the time, shows them.
+The charm runs only while it handles an event, so Prometheus cannot scrape it. It writes this
+snapshot to a ConfigMap, and init_egress.exporter, which always runs, exports it.
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ from enum import Enum
 
 import msgspec
 
-FILE = "figures.json"
+FILE = "snapshot.json"
 
 
 class BackendEffect(str, Enum):
-    """What the charm knows of the backend's effect."""
+    """The backend's effect, as the charm last verified it."""
 
     ARRIVES = "arrives"
-    """A dry run showed that the remedy arrives."""
+    """A dry run showed that Pods get the remedy."""
     MISSING = "missing"
-    """It is applied, but a dry run showed no effect; or no replica of the webhook is ready."""
+    """It is applied, but a dry run showed no effect, or no replica of the webhook is ready."""
     REJECTED = "rejected"
-    """It is applied, and admission takes no Pod where a dry run was tried."""
+    """It is applied, but admission rejected every Pod of a dry run."""
     UNVERIFIED = "unverified"
-    """It is applied, and nothing could be shown, such as while the mesh has no namespace."""
+    """It is applied but could not be tried, for example because the mesh has no namespace."""
     FAILED = "failed"
-    """The charm could not act: what was in force before stays, and nothing comes in its place."""
+    """The charm could not act; what was in force before stays."""
 
 
 class AuditCounts(msgspec.Struct, frozen=True):
-    """The result of one look at all Pods of the mesh.
+    """The result of one audit of all Pods of the mesh.
 
     Attributes:
         at: when, in seconds since the epoch.
-        pods: how many Pods that haven't finished have each verdict of the rule.
-        stuck: how many of them are stuck in an init container for want of network.
+        pods: the number of unfinished Pods by verdict.
+        stuck: the number of them that are stuck in an init container without network.
     """
 
     at: float
@@ -43,30 +43,30 @@ class AuditCounts(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """All that is told.
+    """All that the exporter exports.
 
     Attributes:
         backend: the backend that was chosen, or for Kyverno its kind of policy; `none` if the
             charm could not act.
-        effect: what is known of its effect.
-        looked: when the charm last looked, in seconds since the epoch.
+        effect: its effect.
+        reconciled_at: when the charm last reconciled, in seconds since the epoch.
         audit: the last audit, if there was one.
     """
 
     backend: str
     effect: BackendEffect
-    looked: float
+    reconciled_at: float
     audit: AuditCounts | None = None
 
     def encode(self) -> str:
-        """The file's text."""
+        """The content of the file."""
         return msgspec.json.encode(self).decode()
 
 
 def decode(text: str | bytes) -> Snapshot:
-    """Read the file's text.
+    """Read the content of the file.
 
     Raises:
-        ValueError: it isn't of this form.
+        ValueError: it is not a snapshot.
     """
     return msgspec.json.decode(text, type=Snapshot)

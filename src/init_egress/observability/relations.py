@@ -1,7 +1,7 @@
-"""The relations of those who watch: metrics, alerts, dashboards, logs, traces.
+"""The observability relations: metrics, alerts, dashboards, logs, traces.
 
-The relation data follow the published specifications, and where there is none the charm library
-that is the specification in fact:
+The relation data follow the published specifications, or the charm library where it is the only
+specification:
 
 * prometheus_scrape: https://github.com/canonical/charm-relation-interfaces/tree/main/interfaces/prometheus_scrape/v0
 * grafana_dashboard: lib/charms/grafana_k8s/v0/grafana_dashboard.py in
@@ -45,7 +45,7 @@ _PATHS = {Component.SERVICE: "/metrics/service"}
 
 
 class Observability(ops.Object):
-    """Writes and reads the data of the relations of those who watch."""
+    """Writes and reads the data of the observability relations."""
 
     def __init__(self, charm: ops.CharmBase) -> None:
         super().__init__(charm, "observability")
@@ -57,7 +57,7 @@ class Observability(ops.Object):
 
     @property
     def events(self) -> list[ops.framework.BoundEvent]:
-        """The events after which the cluster and the relations are to be looked at."""
+        """The events that require a reconcile."""
         on = self._charm.on
         events = [
             self._authorities.on.certificate_set_updated,
@@ -66,16 +66,16 @@ class Observability(ops.Object):
         for endpoint in (METRICS_ENDPOINT, GRAFANA_DASHBOARD, LOGGING):
             named = on[endpoint]
             events += [named.relation_created, named.relation_changed, named.relation_broken]
-        # Each Loki unit tells its own URL.
+        # Each Loki unit writes its own URL.
         return [*events, on[LOGGING].relation_departed]
 
     @property
     def scraped(self) -> bool:
-        """Whether anybody scrapes."""
+        """Whether a metrics relation exists."""
         return bool(self._active(METRICS_ENDPOINT))
 
     def publish_static(self) -> None:
-        """Write what needs no look at the cluster: on every unit, and more on the leader."""
+        """Write the data that do not depend on the cluster."""
         for relation in self._active(METRICS_ENDPOINT):
             relation.data[self._charm.unit].update(
                 {
@@ -92,7 +92,7 @@ class Observability(ops.Object):
             self._write(relation, metadata=dict(topology.as_dict()), alert_rules={})
 
     def publish(self, targets: Sequence[Target]) -> None:
-        """Write what the leader tells of the cluster.
+        """Write the scrape jobs and the alert rules; only the leader may call this.
 
         Args:
             targets: what can be scraped now.
@@ -109,7 +109,7 @@ class Observability(ops.Object):
             )
 
     def logs(self) -> loki.Destination | None:
-        """Where the webhook's log lines go; None if nowhere."""
+        """Where the webhook forwards its log lines; None without a usable Loki."""
         topology = self._topology()
         urls = sorted({url for relation in self._active(LOGGING) for url in _urls(relation)})
         if topology is None or not urls:
@@ -121,11 +121,11 @@ class Observability(ops.Object):
         try:
             return JujuTopology.from_charm(self._charm)
         except InvalidUUIDError as error:
-            logger.warning("nothing is told to those who watch: %s", error.message)
+            logger.warning("skipping the observability relations: %s", error.message)
             return None
 
     def _active(self, endpoint: str) -> list[ops.Relation]:
-        """The relations of an endpoint but the one that is just being broken."""
+        """The relations of an endpoint, without one that is being broken."""
         return [relation for relation in self.model.relations[endpoint] if relation.active]
 
     def _write(self, relation: ops.Relation, **data: object) -> None:
@@ -134,10 +134,10 @@ class Observability(ops.Object):
 
 
 def scrape_jobs(targets: Sequence[Target]) -> list[dict[str, object]]:
-    """The targets as Prometheus' scrape jobs, one for each component.
+    """The targets as Prometheus scrape jobs, one for each component.
 
-    The requirer labels what it scrapes by the application's topology and puts that in the place of
-    `instance` too, so the series of two replicas differ by the label `replica` alone
+    The requirer labels the series with the application's topology and overwrites `instance` with
+    it, so the series of two replicas differ only in the label `replica`
     (PrometheusConfig.expand_wildcard_targets_into_individual_jobs in
     lib/charms/prometheus_k8s/v0/prometheus_scrape.py).
     """
@@ -160,11 +160,11 @@ def scrape_jobs(targets: Sequence[Target]) -> list[dict[str, object]]:
 
 
 def alert_rules(targets: Sequence[Target], topology: JujuTopology) -> dict[str, object]:
-    """The alert rules about what is scraped, with the topology's labels.
+    """The alert rules for the components that are scraped, with the topology's labels.
 
     The requirer injects the labels into the expressions: "Is expected to inject alert rule
-    topology labels as label matchers in alert rule expressions" (the interface's README.md). A
-    rule about what nobody scrapes would find it absent for ever.
+    topology labels as label matchers in alert rule expressions" (the interface's README.md). An
+    alert on the absence of series would fire for a component that is not deployed.
     """
     rules = Rules("promql", topology)
     for component, name in _RULES_OF.items():
@@ -174,10 +174,10 @@ def alert_rules(targets: Sequence[Target], topology: JujuTopology) -> dict[str, 
 
 
 def dashboards(topology: JujuTopology) -> dict[str, object]:
-    """The dashboards, in the form of GrafanaDashboardProvider.
+    """The dashboards, in the format of GrafanaDashboardProvider.
 
-    Its `uuid`, which is another at each writing, is there to make a change seen; here a content
-    that changes is seen as it is, and one that doesn't makes no event.
+    That library writes a random `uuid` each time, to force a relation-changed event. Here it is
+    derived from the content, so that only a changed dashboard causes an event.
     """
     templates = {f"file:{path.stem}": _dashboard(path, topology) for path in _dashboard_files()}
     return {"templates": templates, "uuid": _uid(json.dumps(templates, sort_keys=True))}
@@ -213,7 +213,7 @@ def _labels(target: Target) -> dict[str, str]:
 
 
 def _urls(relation: ops.Relation) -> list[str]:
-    """The push API's URL of each unit at the other end; what can't be used is passed over."""
+    """The push API's URL of each remote unit; invalid ones are skipped with a warning."""
     urls: list[str] = []
     for unit in relation.units:
         written = relation.data[unit].get("endpoint", "")
@@ -226,5 +226,7 @@ def _urls(relation: ops.Relation) -> list[str]:
         if loki.is_usable(url):
             urls.append(url)
         else:
-            logger.warning("%s wrote no URL on %s: %s", unit.name, relation.name, written)
+            logger.warning(
+                "%s wrote an invalid URL on relation %s: %s", unit.name, relation.name, written
+            )
     return urls

@@ -1,8 +1,8 @@
 """What Prometheus can scrape on the cluster: the webhook's replicas, and the exporter.
 
-With the webhook, each replica is a target of its own, since a count read now from one and now
-from another goes up and down; and its Service is one, which answers while any replica is ready.
-What the charm itself knows is shown by the exporter, with every backend, while somebody scrapes.
+Each replica of the webhook is a target of its own: through the Service, scrapes of one counter
+would reach different replicas. The Service is a target too, since it answers while any replica is
+ready. The exporter runs with every backend, while a metrics relation exists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from init_egress.rule.decision import Policy
 
 PORT = 8080
 AUDIT_PERIOD = 240.0
-"""Seconds; at each update-status, by default every 5 minutes, but not at each event of many."""
+"""Seconds: once for each update-status (by default every 5 minutes), not for each event."""
 
 
 class Component(str, Enum):
@@ -52,10 +52,10 @@ class Target:
 
 
 def targets(cluster: Cluster, owner: Application) -> tuple[Target, ...]:
-    """All that can be scraped now.
+    """All targets that exist now.
 
     Raises:
-        ClusterError: the cluster can't be asked.
+        ClusterError: the cluster cannot be read.
     """
     found: list[Target] = []
     if cluster.get(SERVICE, owner.workload_name, owner.model):
@@ -79,27 +79,27 @@ def update(
     policy: Policy | None,
     now: datetime,
 ) -> tuple[Target, ...]:
-    """Show what was seen if anybody scrapes, and say what can be scraped.
+    """Update the exporter, or remove it if it is not needed; return the targets.
 
     Args:
         cluster: where.
         owner: the application.
-        image: the webhook's image, which is the exporter's too; None to show nothing.
-        report: what was reached just now; None if the charm could not act.
-        policy: what the operator configured; None if that can't be told.
+        image: the image of the webhook and the exporter; None to remove the exporter.
+        report: the result of this reconcile; None if the charm could not act.
+        policy: what the operator configured; None if it is invalid.
         now: the time.
 
     Raises:
-        ClusterError: the cluster can't do it.
+        ClusterError: the cluster cannot be changed.
     """
     if image is None:
-        _hide(cluster, owner)
+        _remove_if_present(cluster, owner)
     else:
-        _show(cluster, owner, image, _figures(cluster, owner, report, policy, now))
+        _apply(cluster, owner, image, _snapshot(cluster, owner, report, policy, now))
     return targets(cluster, owner)
 
 
-def _figures(
+def _snapshot(
     cluster: Cluster,
     owner: Application,
     report: ReconcileReport | None,
@@ -116,10 +116,10 @@ def _figures(
 
 
 def audited(bulk: ApiClient, policy: Policy, now: datetime) -> AuditCounts:
-    """Count all Pods that haven't finished, by the rule's verdict.
+    """Count all unfinished Pods by verdict.
 
     Raises:
-        ClusterError: the cluster can't be asked.
+        ClusterError: the cluster cannot be read.
     """
     verdicts: Counter[str] = Counter()
     stuck = 0
@@ -131,13 +131,13 @@ def audited(bulk: ApiClient, policy: Policy, now: datetime) -> AuditCounts:
     return AuditCounts(now.timestamp(), dict(verdicts), stuck)
 
 
-def _show(cluster: Cluster, owner: Application, image: Image, seen: Snapshot) -> None:
+def _apply(cluster: Cluster, owner: Application, image: Image, snapshot: Snapshot) -> None:
     exporter = ExporterValues(
         name=owner.exporter_name,
         namespace=owner.model,
         image=image.reference,
         selector={"istio-init-egress/exporter": owner.application},
-        figures=seen.encode(),
+        snapshot=snapshot.encode(),
         registry=webhook_deployment.registry(image),
     )
     cluster.apply(render_exporter(exporter, _as_exporter(owner)))
@@ -147,27 +147,27 @@ def remove(cluster: Cluster, owner: Application) -> None:
     """Remove the exporter.
 
     Raises:
-        ClusterError: the cluster can't do it.
+        ClusterError: the cluster cannot be changed.
     """
     cluster.prune(_as_exporter(owner))
 
 
-def _hide(cluster: Cluster, owner: Application) -> None:
-    """Remove the exporter, if it is there; asked at each event, so at the cost of one request."""
+def _remove_if_present(cluster: Cluster, owner: Application) -> None:
+    """Remove the exporter if it exists. This runs at each event, so it reads one object first."""
     if cluster.get(DEPLOYMENT, owner.exporter_name, owner.model):
         remove(cluster, owner)
 
 
 def _as_exporter(owner: Application) -> Application:
-    """The owner by which the exporter's objects are labelled: the backend's prune spares them.
+    """The owner in the labels of the exporter's objects, so that pruning a backend spares them.
 
-    No application's name holds a dot, so it is nobody else's.
+    Juju does not allow a dot in an application's name, so no other application has this one.
     """
     return replace(owner, application=f"{owner.application}.exporter")
 
 
 def _last_audit(cluster: Cluster, owner: Application) -> AuditCounts | None:
-    """The audit that is shown now; what somebody spoilt is as good as none."""
+    """The audit that the exporter shows now; None if there is none, or it cannot be read."""
     stored = cluster.get(CONFIG_MAP, owner.exporter_name, owner.model) or {}
     try:
         return decode(str(_mapping(stored.get("data"))[FILE])).audit

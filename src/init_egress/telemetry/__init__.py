@@ -1,1 +1,1 @@
-"""Log lines and plain HTTP, for the processes that the image runs."""
+"""Log lines, and metrics and health over plain HTTP, for the processes that the image runs."""

@@ -8,5 +8,5 @@ from init_egress.webhook.server import main
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    # The threads of the server would be waited for.
+    # sys.exit would wait for the server's threads.
     os._exit(code)

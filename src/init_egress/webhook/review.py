@@ -1,7 +1,6 @@
-"""AdmissionReview v1: what the API server asks, and the answer that the rule gives.
+"""AdmissionReview v1: decodes the API server's request and encodes the rule's decision.
 
-Pure: bytes in, bytes out. The decision is the rule's alone; here is only how it is asked and told.
-The wire types name only the fields that are read
+Pure: bytes in, bytes out. The wire types name only the fields that are read
 (https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/).
 """
 
@@ -27,15 +26,15 @@ from init_egress.rule.pod import (
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
-# What is said of a review beside the rule's verdicts.
+# The verdicts on a review, beside the rule's.
 NOT_A_POD = "not-a-pod"
-"""It is not the creation of a Pod."""
+"""The review is not about the creation of a Pod."""
 OTHER_PROBE = "other-probe"
-"""The Pod is a probe for another backend, or for other settings."""
+"""The Pod probes another backend, or other settings."""
 UNREADABLE = "unreadable"
-"""It creates a Pod that the rule can't read, which an API server doesn't send."""
+"""The review holds a Pod that cannot be decoded. An API server does not send one."""
 ERROR = "error"
-"""Deciding failed: a bug."""
+"""The decision failed: a bug."""
 VERDICTS = (*(verdict.value for verdict in Verdict), NOT_A_POD, OTHER_PROBE, UNREADABLE, ERROR)
 
 # The API server cuts each warning to 256 characters and drops one that holds a control character:
@@ -46,7 +45,7 @@ _ANNOTATION = "/metadata/annotations/"
 
 
 class NotAReview(ValueError):
-    """The body is no AdmissionReview v1; the message says what is wrong with it."""
+    """The body is not an AdmissionReview v1; the message says why."""
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -54,8 +53,8 @@ class Context(msgspec.Struct, frozen=True):
 
     Attributes:
         policy: what the operator configured. Its selector of namespaces must be empty: a review
-            doesn't hold the namespace's labels, so the webhook configuration selects by them.
-        probe: the value of the probe label that is answered here, if there is one.
+            does not hold the namespace's labels, so the webhook configuration selects by them.
+        probe: the value of the probe label that this webhook answers, if any.
     """
 
     policy: Policy
@@ -68,13 +67,13 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         body: the AdmissionReview to send.
         verdict: one of VERDICTS.
-        reason: why, in a few words.
+        reason: why, in one sentence.
         uid: the uid of the request.
         namespace: the namespace of the request.
-        name: the object's name; empty where the API server has yet to generate it.
-        dry_run: whether nothing will be stored.
-        patch: what is changed.
-        error: the exception that kept the rule from deciding.
+        name: the object's name; empty if the API server has yet to generate it.
+        dry_run: whether the request is a dry run.
+        patch: the changes.
+        error: the exception that the decision failed with, if it did.
     """
 
     body: bytes
@@ -89,7 +88,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Wire(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """A JSON object whose unknown fields are passed over."""
+    """A JSON object; unknown fields are ignored."""
 
 
 class _Kind(_Wire, frozen=True):
@@ -102,7 +101,7 @@ _POD = _Kind("", "v1", "Pod")
 
 
 class _Asked(_Wire, frozen=True):
-    """A request but for its object."""
+    """A request without its object."""
 
     uid: str
     kind: _Kind = _Kind()
@@ -121,9 +120,9 @@ _NULL = msgspec.Raw(b"null")
 
 
 class _Container(_Wire, frozen=True):
-    """A container whose variables are left as they are: the rule reads none but the proxy's.
+    """A container with its environment undecoded, since the rule reads only the proxy's.
 
-    They are most of many Pods, and as objects they took two thirds of the time that reading took.
+    The variables make up most of many Pods; decoding them took two thirds of the decoding time.
     """
 
     name: str
@@ -132,7 +131,7 @@ class _Container(_Wire, frozen=True):
     security_context: SecurityContext | None = None
 
     def read(self) -> Container:
-        """The container as the rule knows it."""
+        """The container as the rule's type."""
         env = _environments.decode(self.env) if self.name == rule.ISTIO_PROXY else None
         return Container(self.name, self.args, env, self.security_context)
 
@@ -148,7 +147,7 @@ class _Pod(_Wire, frozen=True):
     spec: _PodSpec = _PodSpec()
 
     def read(self) -> Pod:
-        """The Pod as the rule knows it."""
+        """The Pod as the rule's type."""
         spec = self.spec
         return Pod(
             self.metadata,
@@ -167,7 +166,7 @@ class _PodRequest(_Asked, frozen=True):
 
 
 class _Head(_Wire, frozen=True):
-    """Fields without defaults would give an error in msgspec's words before one in ours."""
+    """The defaults let _request check the fields and name what is wrong."""
 
     api_version: str = ""
     kind: str = ""
@@ -185,7 +184,7 @@ class _Response(_Wire, frozen=True, omit_defaults=True):
     uid: str
     allowed: bool
     patch_type: str = ""
-    # msgspec writes bytes as base64, as a patch has to be.
+    # msgspec encodes bytes as base64, as the API requires.
     patch: bytes = b""
     warnings: tuple[str, ...] = ()
     audit_annotations: dict[str, str] = {}
@@ -205,24 +204,24 @@ _T = TypeVar("_T")
 
 
 def answer(body: bytes, context: Context) -> Answer:
-    """Answer one review. A Pod is never denied, whatever it is like.
+    """Answer one review. It never denies a Pod.
 
     Args:
         body: the body of the request.
         context: what to answer with.
 
     Raises:
-        NotAReview: the body is no AdmissionReview v1.
+        NotAReview: the body is not an AdmissionReview v1.
     """
     request, pod, problem = _read(body)
     if not request.creates_pod:
-        return _answer(request, NOT_A_POD, "only the creation of a Pod is decided")
+        return _answer(request, NOT_A_POD, "the request does not create a Pod")
     if pod is None:
-        warning = f"the Pod was let through as it is, it can't be read: {problem}"
+        warning = f"the Pod was admitted unchanged because it cannot be decoded: {problem}"
         return _answer(request, UNREADABLE, problem, warnings=(_warning(warning),))
     wanted = pod.labels.get(rule.PROBE_LABEL)
     if wanted is not None and wanted != context.probe:
-        return _answer(request, OTHER_PROBE, f"{rule.PROBE_LABEL}={wanted} asks another backend")
+        return _answer(request, OTHER_PROBE, f"{rule.PROBE_LABEL}={wanted} probes another backend")
     try:
         decision = rule.decide(pod, Namespace(request.namespace), context.policy)
         return _answer(
@@ -233,31 +232,31 @@ def answer(body: bytes, context: Context) -> Answer:
             warnings=_warnings(pod, decision, context.policy.remedy),
         )
     except Exception as error:
-        warning = "the Pod was let through as it is, deciding about it failed"
+        warning = "the Pod was admitted unchanged because the webhook failed"
         return _answer(
             request,
             ERROR,
-            f"{type(error).__name__} in the webhook, see its log",
+            f"{type(error).__name__} in the webhook; see its log",
             warnings=(_warning(warning),),
             error=error,
         )
 
 
 def _read(body: bytes) -> tuple[_Asked, Pod | None, str]:
-    """The request and its Pod, or without one why."""
+    """The request and its Pod; if the Pod cannot be decoded, None and why."""
     try:
         request = _request(_decode(_pod_reviews, body))
-        return request, request.object and request.object.read(), "it is empty"
+        return request, request.object and request.object.read(), "the object is empty"
     except msgspec.ValidationError as error:
-        # Either it is no review, or its object is no Pod: then the rest can be read.
-        return _request(_decode_any(body)), None, _spoken(str(error))
+        # Only the object may be invalid; then the request can still be answered.
+        return _request(_decode_any(body)), None, _printable(str(error))
 
 
 def _decode_any(body: bytes) -> _AnyReview:
     try:
         return _decode(_any_reviews, body)
     except msgspec.ValidationError as error:
-        raise NotAReview(f"no AdmissionReview: {error}") from None
+        raise NotAReview(f"not an AdmissionReview: {error}") from None
 
 
 def _decode(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
@@ -266,20 +265,24 @@ def _decode(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise NotAReview(f"no JSON: {error}") from None
+        raise NotAReview(f"not JSON: {error}") from None
     except RecursionError:
-        raise NotAReview("no AdmissionReview: nested too deeply") from None
+        raise NotAReview("not an AdmissionReview: nested too deeply") from None
 
 
 def _request(review: Any) -> Any:
-    """The request of a _PodReview or an _AnyReview, if that is what it is."""
+    """The request of a _PodReview or an _AnyReview.
+
+    Raises:
+        NotAReview: it is not an AdmissionReview v1 with a request.
+    """
     if review.kind != KIND:
-        raise NotAReview(f"no AdmissionReview: its kind is {_short(review.kind)!r}")
+        raise NotAReview(f"not an AdmissionReview: its kind is {_short(review.kind)!r}")
     if review.api_version != API_VERSION:
         version = _short(review.api_version)
-        raise NotAReview(f"its apiVersion is {version!r}; only {API_VERSION} is answered")
+        raise NotAReview(f"its apiVersion is {version!r}; only {API_VERSION} is supported")
     if review.request is None or not review.request.uid:
-        raise NotAReview("an AdmissionReview without a request that has a uid")
+        raise NotAReview("the AdmissionReview has no request with a uid")
     return review.request
 
 
@@ -341,11 +344,11 @@ def _key(change: PatchOperation) -> str:
 
 
 def _warning(text: str) -> str:
-    return _short(_spoken(f"istio-init-egress: {text}"))
+    return _short(_printable(f"istio-init-egress: {text}"))
 
 
-def _spoken(text: str) -> str:
-    """The text without characters that a header, and so a warning, can't hold."""
+def _printable(text: str) -> str:
+    """The text with `?` for characters that a header, and so a warning, cannot hold."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else "?" for character in text)
