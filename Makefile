@@ -57,6 +57,7 @@ build: $(VENV)/ready ## build the testbed's servers
 bench: $(VENV)/ready ## measure the webhook and the backends; the figures go to benchmarks/results
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/requirements.txt
 	$(BIN)/python -m benchmarks.server
+	$(BIN)/python -m benchmarks.floods
 	$(BIN)/python -m benchmarks.admission
 	$(BIN)/python -m benchmarks.admission --states "no policy,native,webhook" --places "outside the mesh" \
 		--rounds 40 --seconds 2 --name admission-outside

@@ -37,12 +37,14 @@ class Server:
         pid: its process.
         port: where it listens, with TLS.
         path: where it takes reviews.
+        metrics_port: where it serves metrics, without TLS; 0 if it does not.
     """
 
     name: str
     pid: int
     port: int
     path: str
+    metrics_port: int = 0
 
     @property
     def url(self) -> str:
@@ -112,7 +114,7 @@ def webhook(folder: Path, ranges: Sequence[str] = RANGES) -> Iterator[Server]:
         *("--settings", str(settings), "--certificate", str(folder)),
         *("--port", str(port), "--metrics-port", str(metrics_port)),
     ]
-    with _running("webhook", command, port, "/mutate") as server:
+    with _running("webhook", command, port, "/mutate", metrics_port) as server:
         yield server
 
 
@@ -146,7 +148,9 @@ def reference(
 
 
 @contextmanager
-def _running(name: str, command: Sequence[str], port: int, path: str) -> Iterator[Server]:
+def _running(
+    name: str, command: Sequence[str], port: int, path: str, metrics_port: int = 0
+) -> Iterator[Server]:
     process = subprocess.Popen(  # noqa: S603
         [shutil.which("taskset") or "taskset", "-c", "0", *command],
         cwd=ROOT,
@@ -161,7 +165,7 @@ def _running(name: str, command: Sequence[str], port: int, path: str) -> Iterato
             if process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"{name} did not start: {' '.join(command)}")
             time.sleep(0.05)
-        yield Server(name, process.pid, port, path)
+        yield Server(name, process.pid, port, path, metrics_port)
     finally:
         process.kill()
         process.wait()

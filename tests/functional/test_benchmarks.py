@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 from pathlib import Path
 
 import jsonpatch
 import pytest
 
+from benchmarks import floods, servers
 from benchmarks import server as benchmark
-from benchmarks import servers
 from benchmarks.reviews import pod, review
 from init_egress.rule import decision as rule
 
@@ -46,6 +47,18 @@ def test_a_quick_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "| 2 kB, 1, webhook |" in text
     assert "| 2 kB, 1, empty handler |" in text
     assert "| 1 range, webhook |" in text
+
+
+def test_a_flood_is_measured_beside_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "half TLS handshakes"
+    monkeypatch.setattr(floods, "FLOODS", {name: floods.FLOODS[name]})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)  # this process goes on
+    assert floods.main(["--seconds", "1", "--output", str(tmp_path)]) == 0
+    lines = (tmp_path / "floods.md").read_text().splitlines()
+    assert "\n".join(lines) in capsys.readouterr().out
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| no flood", f"| {name}"]
 
 
 def test_a_missing_tool_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

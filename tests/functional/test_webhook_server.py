@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +30,8 @@ from cryptography.x509.oid import NameOID
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks import floods
+from benchmarks.floods import FLOODS, Flood, flooding
 from init_egress.rule import decision as rule
 from tests.receiver import Receiver, receiving
 
@@ -142,7 +144,11 @@ def ask(
 
 
 def launch(
-    folder: Path, settings: str = "", grace: float = GRACE, further: tuple[str, ...] = ()
+    folder: Path,
+    settings: str = "",
+    grace: float = GRACE,
+    further: tuple[str, ...] = (),
+    program: tuple[str, ...] = ("-m", "init_egress.webhook"),
 ) -> Server:
     if not (folder / "cert").exists():
         certificate(folder / "cert")
@@ -151,7 +157,7 @@ def launch(
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "init_egress.webhook"),
+                *(sys.executable, *program),
                 *("--settings", folder / "settings.yaml", "--certificate", folder / "cert"),
                 *("--port", str(port), "--metrics-port", str(plain_port)),
                 *("--address", "127.0.0.1", "--grace", str(grace), *further),
@@ -166,9 +172,13 @@ def launch(
 
 @contextmanager
 def running(
-    folder: Path, settings: str = "", grace: float = GRACE, further: tuple[str, ...] = ()
+    folder: Path,
+    settings: str = "",
+    grace: float = GRACE,
+    further: tuple[str, ...] = (),
+    program: tuple[str, ...] = ("-m", "init_egress.webhook"),
 ) -> Iterator[Server]:
-    server = launch(folder, settings, grace, further)
+    server = launch(folder, settings, grace, further, program)
     try:
         wait("readiness", server.ready)
         yield server
@@ -692,6 +702,140 @@ def test_help() -> None:
         check=True,
     )
     assert all(option in found.stdout for option in ("--settings", "--certificate", "--grace"))
+
+
+# --- Floods --------------------------------------------------------------------------------------
+
+MEMORY_LIMIT = 256 * 1024
+"""KiB, of the workload's manifest."""
+FLOOD_SECONDS = 3.0
+
+
+def of_process(server: Server, file: str, name: str) -> int:
+    """A number of /proc/<pid>/<file>."""
+    text = Path(f"/proc/{server.process.pid}/{file}").read_text()
+    line = next(line for line in text.splitlines() if line.startswith(name))
+    return int(line.removeprefix(name).split()[0])
+
+
+@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
+def test_under_a_flood_a_client_is_answered_and_memory_is_bounded(
+    tmp_path: Path, flood: Flood
+) -> None:
+    with running(tmp_path) as server, flooding(flood, server.port, server.plain_port):
+        answers = floods.ask(server.port, FLOOD_SECONDS)
+        assert not answers.failures
+        assert answers.seconds
+        # Health and metrics are answered too, and say that all is well.
+        assert server.plain("/readyz")[0] == 200
+        assert server.plain("/livez")[0] == 200
+        assert server.plain("/metrics")[0] == 200
+        assert of_process(server, "status", "VmHWM:") < MEMORY_LIMIT
+        assert of_process(server, "status", "Threads:") < 50
+
+
+def test_the_limit_of_open_files_is_raised(server: Server) -> None:
+    text = Path(f"/proc/{server.process.pid}/limits").read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith("Max open files")]
+    soft, hard = line.split()[3:5]
+    assert soft == hard
+
+
+def closed_after(connection: socket.socket) -> float:
+    """Seconds until the server closes a connection."""
+    started = time.monotonic()
+    with suppress(OSError):
+        while connection.recv(65536):
+            pass
+    return time.monotonic() - started
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST /mutate HTTP/1.1\r\nhost: x\r\n",
+        b"POST /mutate HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{",
+        b"POST /mutate HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n{",
+        b"POST /mutate HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n",
+    ],
+    ids=["header", "body", "large-body", "chunked-body"],
+)
+def test_a_request_that_is_not_finished_in_time_ends_its_connection(
+    server: Server, sent: bytes
+) -> None:
+    unfinished = 'istio_init_egress_closed_connections_total{reason="unfinished"}'
+    before = server.sample(unfinished)
+    with closing(server.raw()) as connection, closing(server.connect()) as kept:
+        ask(kept, "POST", MUTATE, review(pod()))
+        sock = kept.sock
+        connection.sendall(sent)
+        assert 9 < closed_after(connection) < 13
+        # One that only idles between requests is left alone.
+        response(ask(kept, "POST", MUTATE, review(pod())))
+        assert kept.sock is sock
+    assert server.sample(unfinished) == before + 1
+
+
+def test_a_request_that_trickles_in_ends_its_connection(server: Server) -> None:
+    with closing(server.raw()) as connection:
+        connection.sendall(b"POST /mutate HTTP/1.1\r\n")
+        started = time.monotonic()
+        with pytest.raises(OSError, match=r".*"):  # noqa: PT012 - until it is closed
+            while time.monotonic() < started + DEADLINE:
+                connection.sendall(b"a: b\r\n")
+                select.select([connection], [], [], 0.5)
+        assert time.monotonic() - started < 13
+
+
+def test_a_large_body_that_stalls_is_dropped_for_others(own: Server) -> None:
+    stalled = [floods.half_body(own.port) for _ in range(8)]
+    big = pod()
+    big["metadata"]["annotations"]["big"] = "x" * (3 * 1024 * 1024)
+    response(own.ask("POST", MUTATE, review(big, oldObject=big)))
+    stalled[0].sendall(b" ")
+    assert stalled[0].recv(65536).startswith(b"HTTP/1.1 503 ")
+    for connection in stalled:
+        connection.close()
+
+
+def test_a_huge_pod_makes_a_short_line(server: Server) -> None:
+    huge = pod(annotations={rule.STATUS: "{}"})
+    huge["metadata"]["annotations"][rule.EXCLUDE_RANGES] = ",".join(["10.1.2.3/32"] * 20_000)
+    huge["spec"]["initContainers"] = [{"name": f"{n}-{'x' * 60}"} for n in range(500)]
+    response(server.ask("POST", MUTATE, review(huge, uid="huge" * 1000, name="p" * 10_000)))
+    text = (server.folder / "log").read_text()
+    (line,) = [line for line in text.splitlines() if '"hugehuge' in line]
+    assert len(line) < 5_000
+    assert json.loads(line)["verdict"] == "needs-remedy"
+
+
+def test_a_pod_that_no_cluster_could_store_is_let_through_with_a_warning(server: Server) -> None:
+    huge = pod()
+    huge["spec"]["initContainers"] *= 10_001
+    found = response(server.ask("POST", MUTATE, review(huge)))
+    assert list(found["auditAnnotations"]) == ["unreadable"]
+    assert "length <= 10000" in found["warnings"][0]
+
+
+_HANGS_ON_A_SIGNAL = """
+import signal, sys, time
+from init_egress.webhook.server import main
+
+signal.signal(signal.SIGUSR1, lambda *_: time.sleep(12))
+sys.exit(main())
+"""
+
+
+def test_a_replica_whose_event_loop_is_blocked_turns_unready_and_ready_again(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path, program=("-c", _HANGS_ON_A_SIGNAL)) as server:
+        server.process.send_signal(signal.SIGUSR1)
+        wait("unreadiness", lambda: server.plain("/readyz")[0] == 503)
+        assert "the HTTPS port has not answered for" in server.plain("/readyz")[1]
+        assert server.plain("/livez")[0] == 200
+        wait("readiness", server.ready)
+        response(server.ask("POST", MUTATE, review(pod())))
 
 
 # --- Whatever it is asked ------------------------------------------------------------------------

@@ -96,7 +96,8 @@ def _workload(a_settings: Settings, owner: Application) -> WebhookValues:
 def policy_of(form: BackendKind, a_settings: Settings | None = None) -> dict[str, Any]:
     """The object that decides which Pods are asked about, typed loosely for convenience."""
     objects = render(form, a_settings or Settings(), OWNER)
-    return next(o for o in objects if at(o, "namespaceSelector") or o["kind"] in POLICIES)
+    asked_about = (o for o in objects if o["kind"] != "NetworkPolicy")
+    return next(o for o in asked_about if at(o, "namespaceSelector") or o["kind"] in POLICIES)
 
 
 def metadata(manifest: Manifest) -> dict[str, Any]:
@@ -734,7 +735,8 @@ def test_a_name_that_yaml_would_read_as_something_else_stays_text(
     assert all(isinstance(key, str) for key in _keys(objects))
     for manifest in objects:
         assert metadata(manifest)["labels"] == {APPLICATION_LABEL: name, MODEL_LABEL: name}
-    chosen = at(objects, "namespaceSelector")[0]["matchExpressions"][-1]
+    admission = [o for o in objects if o["kind"] != "NetworkPolicy"]
+    chosen = at(admission, "namespaceSelector")[0]["matchExpressions"][-1]
     assert chosen == {"key": name, "operator": "In", "values": [name]}
     assert list(yaml.safe_load_all(to_yaml(objects))) == objects
 

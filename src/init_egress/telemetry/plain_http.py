@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import socket
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -22,14 +25,24 @@ METRIC_PREFIX = "istio_init_egress_"
 """How the names of all metrics begin."""
 TEXT = "text/plain; charset=utf-8"
 
+CONNECTION_LIMIT = 16
+"""Prometheus and the kubelet need one each."""
+_HEADER_LIMIT_BYTES = 16 * 1024
+_TIMEOUT_SECONDS = 10.0
+
 Health = Callable[[str], tuple[int, str]]
 """Takes LIVE or READY; returns the status and the text to answer."""
 
 
 class PlainServer(ThreadingHTTPServer):
-    """Serves registries and health. Its threads end with the process."""
+    """Serves registries and health. Its threads end with the process.
+
+    A connection takes a thread. At CONNECTION_LIMIT the oldest is closed for a new one, so that
+    clients which send no request, or only part of one, keep neither threads nor others out.
+    """
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(
         self, address: tuple[str, int], registries: Mapping[str, CollectorRegistry], health: Health
@@ -47,6 +60,9 @@ class PlainServer(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.registries = registries
         self.health = health
+        self._slots = threading.BoundedSemaphore(CONNECTION_LIMIT)
+        self._connections_lock = threading.Lock()
+        self._connections: dict[socket.socket, None] = {}
         super().__init__(address, _PlainHandler)
 
     def server_bind(self) -> None:
@@ -55,6 +71,39 @@ class PlainServer(ThreadingHTTPServer):
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         super().server_bind()
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread of its own, once there is one for it."""
+        if not self._slots.acquire(blocking=False):
+            self._close_oldest()
+            self._slots.acquire()
+        with self._connections_lock:
+            self._connections[request] = None
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._slots.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection, and give its thread free."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._connections_lock:
+            self._connections.pop(request, None)
+        super().shutdown_request(request)
+
+    def _close_oldest(self) -> None:
+        with self._connections_lock:
+            oldest = next(iter(self._connections), None)
+            if oldest is not None:
+                with contextlib.suppress(OSError):  # the client has closed it
+                    oldest.shutdown(socket.SHUT_RDWR)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log what failed, unless the client only went away. The server goes on."""
         error = sys.exc_info()[1]
@@ -62,9 +111,36 @@ class PlainServer(ThreadingHTTPServer):
             log_exception("request failed", error)
 
 
+class _RequestReader(io.BufferedReader):
+    """Bounds the lines of a request; http.server allows 100 of 64 KiB each."""
+
+    _size = 0
+
+    def begin_request(self) -> None:
+        self._size = 0
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        line = super().readline(size)
+        self._size += len(line)
+        if self._size > _HEADER_LIMIT_BYTES:
+            raise ConnectionError(f"the request's header is over {_HEADER_LIMIT_BYTES} bytes")
+        return line
+
+
 class _PlainHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = 120
+    timeout = _TIMEOUT_SECONDS
+    rbufsize = 0  # _RequestReader has a buffer
+    wbufsize = -1  # an answer in one write is not held back by Nagle's algorithm
+
+    def setup(self) -> None:
+        super().setup()
+        self._reader = _RequestReader(self.connection.makefile("rb", buffering=0))
+        self.rfile = self._reader
+
+    def handle_one_request(self) -> None:
+        self._reader.begin_request()
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         plain = self.server

@@ -20,23 +20,29 @@ from init_egress.rule.decision import PatchOperation
 from init_egress.telemetry.logs import log, log_exception, now, traceback_of, write
 from init_egress.telemetry.plain_http import LIVE, READY, TEXT
 from init_egress.webhook import review
+from init_egress.webhook.bodies import (
+    SMALL_BODY_BYTES,
+    Incomplete,
+    LargeBodies,
+    Overloaded,
+    TooLarge,
+)
 from init_egress.webhook.health import Health
 from init_egress.webhook.metrics import Metrics
 from init_egress.webhook.review import Context
 
 PATH = "/mutate"
 
-BODY_LIMIT_BYTES = 8 * 1024 * 1024
-"""The API server accepts requests of up to 3 MiB, and a review may hold an object twice."""
+# The most that a log line shows of a Pod: its author decides how large it is.
+_TEXT_LIMIT = 1024
+_NAME_LIMIT = 253
+_PATCH_LIMIT = 16
+_TRACEBACK_LIMIT = 8192
 
 _Headers = list[tuple[str, str]]
 _JSON: _Headers = [("content-type", "application/json")]
 _TEXT: _Headers = [("content-type", TEXT)]
 _CLOSE = ("connection", "close")
-
-
-class TooLarge(ValueError):
-    """The body is over the limit."""
 
 
 class Application:
@@ -46,6 +52,7 @@ class Application:
         self._context = context
         self._health = health
         self._metrics = metrics
+        self._bodies = LargeBodies()
 
     async def __rsgi__(self, scope: Scope, proto: HTTPProtocol) -> None:
         """Answer one request. A failure is answered too, and never ends the process."""
@@ -55,23 +62,25 @@ class Application:
                 return self._answer_other(scope, proto)
             length = scope.headers.get("content-length")
             # One coroutine and few calls: this runs for every review.
-            if length is not None and int(length) <= BODY_LIMIT_BYTES:
+            if length is not None and int(length) <= SMALL_BODY_BYTES:
                 body = await proto()
             else:
-                body = await _read_limited(length, proto)
+                body = await self._bodies.read(length, proto)
             answer = review.answer(body, self._context)
             proto.response_bytes(200, self._headers(_JSON), answer.body)
             self._metrics.count_review(answer.verdict, answer.dry_run, perf_counter() - started)
             if answer.patch or answer.error or answer.verdict == review.UNREADABLE:
                 _log_answer(answer)
-        except ProtocolClosed:
+        except (ProtocolClosed, Incomplete):
             return  # the client went away before it had sent the whole request
         except TooLarge as error:
             self._refuse(proto, 413, str(error))
+        except Overloaded as error:
+            self._refuse(proto, 503, str(error))
         except review.NotAReview as error:
             self._refuse(proto, 400, str(error))
         except Exception as error:
-            log_exception("request failed", error, path=scope.path)
+            log_exception("request failed", error, path=scope.path[:_NAME_LIMIT])
             self._refuse(proto, 500, "internal error; see the webhook's log")
 
     def _answer_other(self, scope: Scope, proto: HTTPProtocol) -> None:
@@ -90,32 +99,12 @@ class Application:
         self._metrics.count_refusal(status)
         log("warning", "request refused", status=status, reason=reason)
         # The unread rest of a body must not be read as the next request.
-        headers = [*_TEXT, _CLOSE] if status == 413 else self._headers(_TEXT)
+        headers = [*_TEXT, _CLOSE] if status in (413, 503) else self._headers(_TEXT)
         with contextlib.suppress(Exception):  # the client may have gone
             proto.response_str(status, headers, reason + "\n")
 
     def _headers(self, headers: _Headers) -> _Headers:
         return [*headers, _CLOSE] if self._health.draining else headers
-
-
-async def _read_limited(length: str | None, proto: HTTPProtocol) -> bytes:
-    """Read a body whose length is unknown or over the limit; keep no more than the limit.
-
-    Raises:
-        TooLarge: the body is over the limit.
-    """
-    parts: list[bytes] = []
-    size = int(length or 0)
-    if size <= BODY_LIMIT_BYTES:
-        size = 0
-        async for part in proto:
-            size += len(part)
-            if size > BODY_LIMIT_BYTES:
-                break
-            parts.append(part)
-    if size > BODY_LIMIT_BYTES:
-        raise TooLarge(f"the body is over {BODY_LIMIT_BYTES} bytes")
-    return b"".join(parts)
 
 
 class _Line(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -130,6 +119,7 @@ class _Line(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     verdict: str
     reason: str
     patch: tuple[PatchOperation, ...] = ()
+    further_changes: int = 0
     traceback: str = ""
 
 
@@ -145,12 +135,25 @@ def _log_line(level: str, message: str, answer: review.Answer) -> None:
         now(),
         level,
         message,
-        answer.namespace,
-        answer.name,
-        answer.uid,
+        answer.namespace[:_NAME_LIMIT],
+        answer.name[:_NAME_LIMIT],
+        answer.uid[:_NAME_LIMIT],
         answer.verdict,
-        answer.reason,
-        answer.patch,
-        traceback_of(answer.error) if answer.error else "",
+        _short(answer.reason),
+        tuple([_shown(change) for change in answer.patch[:_PATCH_LIMIT]]),
+        max(0, len(answer.patch) - _PATCH_LIMIT),
+        traceback_of(answer.error)[-_TRACEBACK_LIMIT:] if answer.error else "",
     )
     write(line)
+
+
+def _shown(change: PatchOperation) -> PatchOperation:
+    """A change as a line shows it: the value of an annotation may be 256 KiB."""
+    value = change.value
+    if not isinstance(value, str) or len(value) <= _TEXT_LIMIT:
+        return change
+    return PatchOperation(change.op, change.path, _short(value))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _TEXT_LIMIT else text[: _TEXT_LIMIT - 1] + "…"

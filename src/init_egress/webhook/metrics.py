@@ -22,6 +22,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from init_egress.telemetry.plain_http import METRIC_PREFIX
+from init_egress.webhook.connections import EXCESS, UNFINISHED
 from init_egress.webhook.review import VERDICTS
 
 LATENCY_BOUNDS_SECONDS = (
@@ -34,7 +35,7 @@ LATENCY_BOUNDS_SECONDS = (
 class Metrics(Collector):
     """Counts reviews, and exports the counts and what the webhook runs with.
 
-    Only the event loop writes the counts; the thread that answers a scrape reads them.
+    Each count is written by one thread; the thread that answers a scrape reads them.
     """
 
     def __init__(
@@ -55,7 +56,8 @@ class Metrics(Collector):
         self._build = dict(build)
         self._settings = dict(settings)
         self._reviews = Counter({(v, dry_run): 0 for v in VERDICTS for dry_run in (False, True)})
-        self._refused = Counter({400: 0, 413: 0, 500: 0})
+        self._refused = Counter({400: 0, 413: 0, 500: 0, 503: 0})
+        self._closed = Counter({UNFINISHED: 0, EXCESS: 0})
         self._buckets = [0] * (len(LATENCY_BOUNDS_SECONDS) + 1)
         self._seconds = 0.0
 
@@ -82,18 +84,31 @@ class Metrics(Collector):
         """Count one request that was refused with an HTTP status."""
         self._refused[status] += 1
 
+    def count_closed(self, reason: str) -> None:
+        """Count one connection that was shut down; only the thread that does it calls this."""
+        self._closed[reason] += 1
+
     def collect(self) -> Iterator[Metric]:
         """All families, for prometheus_client."""
         yield self._reviews_by_verdict()
         yield self._latency()
         refused = CounterMetricFamily(
             f"{METRIC_PREFIX}refused_requests",
-            "Requests that were not an AdmissionReview (400), too large (413) or failed (500)",
+            "Requests refused: not an AdmissionReview (400), too large (413), failed (500), or "
+            "dropped for others (503)",
             labels=["code"],
         )
         for status, count in dict(self._refused).items():
             refused.add_metric([str(status)], count)
         yield refused
+        closed = CounterMetricFamily(
+            f"{METRIC_PREFIX}closed_connections",
+            "Connections shut down: a request unfinished after 10 s, or in excess of the limit",
+            labels=["reason"],
+        )
+        for reason, count in dict(self._closed).items():
+            closed.add_metric([reason], count)
+        yield closed
         yield GaugeMetricFamily(
             f"{METRIC_PREFIX}certificate_expiry_timestamp_seconds",
             "When the serving certificate expires",

@@ -7,7 +7,7 @@ Pure: bytes in, bytes out. The wire types name only the fields that are read
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -136,8 +136,13 @@ class _Container(_Wire, frozen=True):
         return Container(self.name, self.args, env, self.security_context)
 
 
+# etcd takes objects of 1.5 MiB, and an init container with the API server's defaults takes 200
+# bytes: a Pod of more than some 7,500 is never stored, and would only keep other reviews waiting.
+_Containers = Annotated[tuple[_Container, ...], msgspec.Meta(max_length=10_000)]
+
+
 class _PodSpec(_Wire, frozen=True):
-    init_containers: tuple[_Container, ...] | None = None
+    init_containers: _Containers | None = None
     containers: tuple[_Container, ...] | None = None
     security_context: SecurityContext | None = None
 

@@ -22,6 +22,7 @@ import contextlib
 import logging
 import os
 import platform
+import resource
 import signal
 import socket
 import threading
@@ -42,6 +43,7 @@ from init_egress.telemetry.logs import LogHandler, log, write_also_to
 from init_egress.telemetry.plain_http import METRICS, SERVICE_METRICS, PlainServer
 from init_egress.webhook.application import Application
 from init_egress.webhook.arguments import Options, parse
+from init_egress.webhook.connections import CONNECTION_LIMIT, ConnectionGuard, Judge
 from init_egress.webhook.health import Health
 from init_egress.webhook.inputs import (
     Certificate,
@@ -51,17 +53,21 @@ from init_egress.webhook.inputs import (
     load_settings,
 )
 from init_egress.webhook.metrics import Metrics
+from init_egress.webhook.self_check import SelfCheck
 
 # The API server keeps an idle connection for 90 s. If the webhook closed it earlier, the API
 # server would now and then send a review into a connection that is being closed, and it does not
 # repeat a POST: https://github.com/knative/pkg/issues/1509. granian closes an idle connection when
 # the headers of the next request take longer than this.
-_IDLE_MILLISECONDS = 300_000
+_IDLE_MILLISECONDS = 120_000
+# The kernel accepts this many connections for granian to take over. granian itself stops at
+# _HARD_LIMIT; connections.py closes connections so that it does not come to that.
 _BACKLOG = 1024
+_HARD_LIMIT = 4 * CONNECTION_LIMIT
+_HEADER_LIMIT_BYTES = 128 * 1024
 _DRAIN_SECONDS = 5
 _FORWARDING_SECONDS = 2.0
 _RENEWAL_CHECK_SECONDS = 10.0
-_POLL_SECONDS = 0.02
 
 
 class Service:
@@ -103,14 +109,12 @@ class Service:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         serving = asyncio.create_task(self._server.serve())
-        helpers = [
-            asyncio.create_task(work)
-            for work in (self._wait_until_listening(), self._renew_certificates())
-        ]
+        renewing = asyncio.create_task(self._renew_certificates())
+        SelfCheck(options.address, options.port, self._health).start()
+        ConnectionGuard(options.port, Judge(), self._metrics.count_closed).start()
         stopping = asyncio.create_task(self._stop_requested.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        for helper in helpers:
-            helper.cancel()
+        renewing.cancel()
         if serving.done():
             log("error", "server ended unexpectedly", reason=str(serving.exception() or ""))
             return 1
@@ -131,19 +135,6 @@ class Service:
             os._exit(1)
         self._health.draining = True
         self._stop_requested.set()
-
-    async def _wait_until_listening(self) -> None:
-        """Turn ready once the port accepts a connection."""
-        host = reachable_host(self._options.address)
-        while not self._health.listening:
-            try:
-                _, writer = await asyncio.open_connection(host, self._options.port)
-            except OSError:
-                await asyncio.sleep(_POLL_SECONDS)
-            else:
-                writer.close()
-                self._health.listening = True
-        log("info", "listening", port=self._options.port)
 
     async def _renew_certificates(self) -> None:
         """Serve a renewed certificate: the kubelet replaces the files in the mounted folder.
@@ -177,20 +168,18 @@ def make_server(target: Any, address: str, port: int, certificate: Certificate) 
         port,
         interface=Interfaces.RSGI,
         http=HTTPModes.http1,
-        http1_settings=HTTP1Settings(header_read_timeout=_IDLE_MILLISECONDS),
+        http1_settings=HTTP1Settings(
+            header_read_timeout=_IDLE_MILLISECONDS, max_buffer_size=_HEADER_LIMIT_BYTES
+        ),
         websockets=False,
         backlog=_BACKLOG,
+        backpressure=_HARD_LIMIT,
         log_level=LogLevels.error,
         log_dictconfig={"handlers": {}, "loggers": {}},
         ssl_cert=certificate.chain,
         ssl_key=certificate.key,
         ssl_protocol_min=SSLProtocols.tls12,
     )
-
-
-def reachable_host(address: str) -> str:
-    """The address by which this process reaches its own listener."""
-    return {"::": "::1", "0.0.0.0": "127.0.0.1"}.get(address, address)  # noqa: S104
 
 
 def _fail_if_port_taken(address: str, port: int) -> None:
@@ -221,11 +210,19 @@ def use_batch_scheduling() -> None:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
+def raise_file_limit() -> None:
+    """Allow as many open files as the process may have: each connection is one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the webhook; the exit code."""
     options = parse(arguments)
     logging.basicConfig(handlers=[LogHandler()], level=logging.INFO, force=True)
     use_batch_scheduling()
+    raise_file_limit()
     try:
         settings = load_settings(options.settings)
         certificate = load_certificate(options.certificate)
