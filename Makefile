@@ -4,10 +4,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SBOM := build/sbom/tool/bin
 export PYTHONPATH := src:.
+# The packages that a requirements file pins, but for those of a Python older than the base's.
+PINS := sed -nE "/< '3\.11'/d; s/^([a-z0-9-]+)==.*/\1/p"
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-emit-index-url --no-header
 
-.PHONY: help demo test check lint types format unit cases dataplane node packed testbed build bench dashboard \
+.PHONY: help demo test check lint types format unit cases dataplane node packed testbed build bench \
 	requirements reference licences sbom clean
 
 help: ## list the targets
@@ -25,6 +27,7 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/zizmor --offline --quiet .github
+	$(BIN)/pip-licenses --packages $$($(PINS) requirements.txt requirements-webhook.txt) >/dev/null
 
 types: $(VENV)/ready
 	$(BIN)/pyright --pythonpath $(BIN)/python
@@ -62,11 +65,6 @@ bench: $(VENV)/ready ## measure the webhook and the backends; the figures go to 
 	$(BIN)/python -m benchmarks.admission --states "no policy,native,webhook" --places "outside the mesh" \
 		--rounds 40 --seconds 2 --name admission-outside
 	$(BIN)/python -m benchmarks.existing
-	$(BIN)/python -m benchmarks.kyverno_existing
-
-dashboard: $(VENV)/ready ## draw the dashboard from real metrics of the testbed into docs/images
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/requirements.txt
-	$(BIN)/python -m tests.dashboard
 
 requirements: $(VENV)/ready ## pin anew what ships and what the tests need
 	$(BIN)/pip install --quiet uv
@@ -80,8 +78,13 @@ requirements: $(VENV)/ready ## pin anew what ships and what the tests need
 reference: $(VENV)/ready ## write the pages that say what charmcraft.yaml and the code say
 	$(BIN)/python -m tools.reference
 
-licences: $(VENV)/ready ## write the page of the licences of what ships
-	$(BIN)/python -m tools.licences
+licences: $(VENV)/ready ## write the tables of docs/reference/licences.md; fails at a licence that may not ship
+	@page=docs/reference/licences.md; \
+	( sed '/^## /,$$d' $$page; \
+	  for part in "The charm:requirements.txt" "The webhook's image:requirements-webhook.txt"; do \
+	    printf '%s## %s\n\n' "$$gap" "$${part%%:*}"; gap=$$(printf '\n.'); gap=$${gap%.}; \
+	    $(BIN)/pip-licenses --packages $$($(PINS) $${part#*:}) || exit 1; \
+	  done ) > $$page.new && mv $$page.new $$page || { rm -f $$page.new; exit 1; }
 
 sbom: ## write what ships as CycloneDX documents in build/sbom
 	@rm -rf build/sbom && $(PYTHON) -m venv build/sbom/tool

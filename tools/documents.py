@@ -1,4 +1,4 @@
-"""The documents: their pages, the commands in them, and which of these no test runs.
+"""The documents: their pages, the commands in them, which of these no test runs, their links.
 
 A block of commands is fenced as `shell`; a block fenced as `text` right behind it shows what they
 print, where `…` stands for anything. A block is run unless each of its commands belongs to a
@@ -8,12 +8,14 @@ program that the testbed hasn't got, or its fence says `shell not-run: why`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count, pairwise
 from pathlib import Path
 
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
 ROOT = Path(__file__).resolve().parents[1]
-NOT_RUN_PAGE = ROOT / "docs" / "reference" / "commands-not-run.md"
 
 ELSEWHERE = {
     "juju": "needs a Juju controller",
@@ -22,10 +24,8 @@ ELSEWHERE = {
 }
 """Programs that the testbed hasn't got, and why."""
 
-_FENCE = re.compile(r"^(?P<ticks>`{3,})(?P<info>.*)$")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(?P<word>\w+)['\"]?")
 _ASSIGNMENT = re.compile(r"^\w+=\S*$")
-_LINK = re.compile(r"!?\[[^]]*\]\((?P<target>[^)\s]+)\)")
 _NOT_RUN = "not-run:"
 
 
@@ -95,87 +95,41 @@ def pages() -> list[Path]:
 def blocks(page: Path) -> list[Block]:
     """The commands of a page, in their order."""
     found: list[Block] = []
-    behind = False  # whether nothing but blank lines stands between the last commands and here
-    for line, info, text in _parts(page.read_text()):
-        language, _, rest = info.partition(" ")
-        if language == "shell":
+    behind = False  # whether the token before this one is a block of commands
+    for token in _tokens(page):
+        language, _, rest = token.info.partition(" ") if token.type == "fence" else ("", "", "")
+        if language == "shell" and token.map:
             excuse = rest.strip().removeprefix(_NOT_RUN).strip()
-            found.append(Block(page, line, text, excuse=excuse))
+            found.append(Block(page, token.map[0] + 1, token.content, excuse=excuse))
         elif language == "text" and behind:
-            last = found.pop()
-            found.append(Block(last.page, last.line, last.text, text, last.excuse))
-        behind = language == "shell" or (behind and not info and not text.strip())
+            found[-1] = replace(found[-1], printed=token.content)
+        behind = language == "shell"
     return found
 
 
 def links(page: Path) -> list[str]:
-    """The targets of a page's links, but for those in code."""
-    prose = "".join(text for _, info, text in _parts(page.read_text()) if not info)
-    return [match["target"] for match in _LINK.finditer(re.sub(r"`[^`\n]*`", "", prose))]
+    """The targets of a page's links and images."""
+    within = [child for token in _tokens(page) for child in token.children or ()]
+    targets = [child.attrGet("href") or child.attrGet("src") for child in within]
+    return [str(target) for target in targets if target]
 
 
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     found: set[str] = set()
-    prose = "".join(text for _, info, text in _parts(page.read_text()) if not info)
-    for heading in re.findall(r"^#+ +(.+?)\s*$", prose, re.MULTILINE):
-        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+    tokens = _tokens(page)
+    for opening, heading in pairwise(tokens):
+        if opening.type != "heading_open":
+            continue
+        plain = "".join(child.content for child in heading.children or ()).lower()
         name = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
-        copies = (f"{name}-{number}" for number in range(1, 1000))
+        copies = (f"{name}-{number}" for number in count(1))
         found.add(name if name not in found else next(one for one in copies if one not in found))
     return found
 
 
-def not_run_page() -> str:
-    """The page of the commands that no test runs."""
-    parts = [_HEAD]
-    for page in pages():
-        listed = [
-            f"| `{command.replace('|', chr(92) + '|')}` | {block.why_not_run} |"
-            for block in blocks(page)
-            if block.why_not_run
-            for command in block.commands
-        ]
-        if listed:
-            name = page.relative_to(ROOT)
-            link = f"[{name}]({'../' * 2 if name.parts[0] != 'docs' else '../'}{_from_docs(name)})"
-            rows = dict.fromkeys(listed)
-            parts.append("\n".join([f"## {link}\n", "| command | why |", "|---|---|", *rows]))
-    return "\n\n".join(parts) + "\n"
-
-
-_HEAD = """\
-# Commands that no test runs
-
-<!-- Made by `make reference` out of the documents; don't edit it by hand. -->
-
-Every command in README.md and in these documents is run by `tests/functional/test_documents.py`,
-on a real API server with a real istiod, and what it prints is compared with what the page shows.
-These are the others. The steps with Juju are those of
-[tests/integration](../../tests/integration/README.md), which needs a Juju controller."""
-
-
-def _from_docs(name: Path) -> str:
-    return name.relative_to("docs").as_posix() if name.parts[0] == "docs" else name.as_posix()
-
-
-def _parts(text: str) -> Iterator[tuple[int, str, str]]:
-    """A page cut at its fences: the line of each part, its fence's info (`` in prose), its text.
-
-    A fence without a language has the info `-`.
-    """
-    line, info, ticks, begun = 1, "", "", 1
-    collected: list[str] = []
-    for line, content in enumerate(text.splitlines(keepends=True), 1):
-        fence = _FENCE.match(content.rstrip("\n"))
-        if fence and (not ticks or (fence["ticks"] == ticks and not fence["info"].strip())):
-            yield begun, info, "".join(collected)
-            collected, begun = [], line
-            info = "" if ticks else fence["info"].strip() or "-"
-            ticks = "" if ticks else fence["ticks"]
-            continue
-        collected.append(content)
-    yield begun, info, "".join(collected)
+def _tokens(page: Path) -> list[Token]:
+    return MarkdownIt().parse(page.read_text())
 
 
 def _program(command: str) -> str:

@@ -20,7 +20,6 @@ from init_egress.exporter.snapshot import FILE, AuditCounts, BackendEffect, Snap
 from init_egress.rule import decision as rule
 from init_egress.rule.decision import Verdict
 from init_egress.webhook.metrics import Metrics
-from tools import documents
 from tools.documents import ROOT
 
 FOLDER = ROOT / "docs" / "reference"
@@ -237,7 +236,6 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "verdicts.md": verdicts,
     "metrics.md": metrics,
     "command-line.md": command_line,
-    "commands-not-run.md": documents.not_run_page,
 }
 """What writes each page."""
 

@@ -95,17 +95,10 @@ KYVERNO = Module(
     files={"kyverno.yaml": "config/install-latest-testing.yaml"},
     requires="github.com/kyverno/kyverno",
 )
-# One Go module for two: the tests need the tool alone. The discovery of every cloud is most of
-# Prometheus, and static targets are all that is scraped here.
 PROMTOOL = Module(
     "prometheus",
     {"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
-    tags="remove_all_sd",
-)
-PROMETHEUS = Module(
-    "prometheus",
-    {"prometheus": "github.com/prometheus/prometheus/cmd/prometheus"},
-    tags="remove_all_sd",
+    tags="remove_all_sd",  # the discovery of every cloud is most of Prometheus
 )
 KWOK = Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
 MODULES = (ETCD, KUBERNETES, NODE, ISTIO, KYVERNO, KWOK, PROMTOOL)
