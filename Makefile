@@ -9,7 +9,7 @@ PINS := sed -nE "/< '3\.11'/d; s/^([a-z0-9-]+)==.*/\1/p"
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-emit-index-url --no-header
 
-.PHONY: help demo test check lint types format unit cases dataplane node packed testbed build bench \
+.PHONY: help demo test nightly check lint types format unit cases dataplane node packed harness testbed build bench \
 	requirements reference licences sbom clean
 
 help: ## list the targets
@@ -18,8 +18,11 @@ help: ## list the targets
 demo: $(VENV)/ready ## show the charm's main job on a real API server with a real Istio
 	@$(BIN)/python -m demo
 
-test: check ## check the code and run every test that this machine can run
+test: check ## check the code, and test the charm and what its tests stand on
 	$(BIN)/pytest
+
+nightly: check ## the same, the slow tests of what seldom breaks, and other examples each time
+	$(BIN)/pytest -m '' --hypothesis-profile=default
 
 check: lint types
 
@@ -50,6 +53,9 @@ node: $(VENV)/ready ## run Pods on a real node, as root: the story of a stuck on
 
 packed: $(VENV)/ready ## pack the charm and run its hooks and actions
 	$(BIN)/pytest tests/packed
+
+harness: $(VENV)/ready ## test what the tests stand on: the testbed, the stand-ins, the workflows
+	$(BIN)/pytest tests/harness
 
 testbed: $(VENV)/ready ## open a shell beside a cluster with Istio and Kyverno
 	$(BIN)/python -m tests.testbed up --with istio --with kyverno

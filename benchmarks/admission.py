@@ -304,10 +304,11 @@ def _spread(found: Sequence[float]) -> str:
 
 def plot(runs: Runs, path: Path) -> None:
     """Draw Pods a second by state and place."""
-    import matplotlib
+    # Of benchmarks/requirements.txt, which only `make bench` installs.
+    import matplotlib  # pyright: ignore[reportMissingImports]
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot  # pyright: ignore[reportMissingImports]
 
     states, places = _measured(runs, STATES), _measured(runs, PLACES)
     figure, axes = pyplot.subplots(1, len(places), figsize=(6 * len(places), 4), squeeze=False)

@@ -320,10 +320,11 @@ def _memory(results: Results) -> str:
 
 def plot(results: Results, plan: Plan, path: Path) -> None:
     """Draw requests a second by size and connections."""
-    import matplotlib
+    # Of benchmarks/requirements.txt, which only `make bench` installs.
+    import matplotlib  # pyright: ignore[reportMissingImports]
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot  # pyright: ignore[reportMissingImports]
 
     figure, axes = pyplot.subplots(
         1, len(plan.connections), figsize=(12, 4), sharey=True, squeeze=False

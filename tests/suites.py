@@ -2,7 +2,8 @@
 
 A suite is a folder of `testpaths` (pyproject.toml). A test whose machine lacks something says so
 with `pytest.skip(reason)`, and the reason stands in the table. Where the environment variable CI
-is set the machine must have all of it, and a skip is a failure.
+is set the machine must have all of it, and a skip is a failure. Tests that were not selected, as
+`make test` leaves out the nightly ones, are counted.
 """
 
 from __future__ import annotations
@@ -21,6 +22,21 @@ _OUTCOMES = {
 }
 _Report = pytest.TestReport | pytest.CollectReport
 _REPORTS = (pytest.TestReport, pytest.CollectReport)
+
+
+_DESELECTED = pytest.StashKey[Counter[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count from nothing."""
+    config.stash[_DESELECTED] = Counter()
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Count what is left out, by suite."""
+    for item in items:
+        if suite := _suite(item.nodeid, item.config):
+            item.config.stash[_DESELECTED][suite] += 1
 
 
 @pytest.hookimpl(wrapper=True)
@@ -61,7 +77,8 @@ def pytest_terminal_summary(
     terminalreporter.line(f"{'suite'.ljust(width)}  passed  failed  skipped   time")
     for suite in shown:
         if not timed.get(suite):
-            terminalreporter.line(f"{suite.ljust(width)}  no test was collected")
+            terminalreporter.line(f"{suite.ljust(width)}  no test was selected")
+            _tell_deselected(terminalreporter, config, suite, width)
             continue
         counts = {outcome: len(found.get(suite, ())) for outcome, found in reports.items()}
         cells = (str(counts[name]).rjust(len(name)) for name in _OUTCOMES)
@@ -70,6 +87,16 @@ def pytest_terminal_summary(
         reasons = Counter(_reason(report) for report in reports["skipped"].get(suite, ()))
         for reason, count in reasons.most_common():
             terminalreporter.line(f"{' ' * width}  {count} skipped: {reason}")
+        _tell_deselected(terminalreporter, config, suite, width)
+
+
+def _tell_deselected(
+    reporter: pytest.TerminalReporter, config: pytest.Config, suite: str, width: int
+) -> None:
+    if count := config.stash[_DESELECTED][suite]:
+        options = {"-m": config.getoption("markexpr"), "-k": config.getoption("keyword")}
+        why = ", ".join(f"{option} {given!r}" for option, given in options.items() if given)
+        reporter.line(f"{' ' * width}  {count} not selected: {why or 'by name'}")
 
 
 def _forbid_skip(report: _Report, config: pytest.Config) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.testbed.enclosure import control_group, enclosure, hierarchies
+from tests.testbed.enclosure import enclosure
 from tests.testbed.node import missing
 from tests.testbed.process import wait_until
 
@@ -52,6 +52,7 @@ def test_what_is_started_and_mounted_inside_is_gone_with_it(tmp_path: Path, name
     assert not running(name)
 
 
+@pytest.mark.nightly
 def test_it_is_gone_too_if_who_made_it_is_killed(tmp_path: Path, name: str) -> None:
     command = [sys.executable, "-c", _KILLED, tmp_path / "enclosure", _MESS.format(name=name)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as maker:
@@ -61,16 +62,6 @@ def test_it_is_gone_too_if_who_made_it_is_killed(tmp_path: Path, name: str) -> N
         maker.send_signal(signal.SIGKILL)
 
     wait_until(lambda: not running(name), "the orphan is gone", deadline=10)
-
-
-def test_a_control_group_goes_with_those_below_it(name: str) -> None:
-    with control_group(name) as group:
-        folders = [Path(f"{hierarchy}{group}") for hierarchy in hierarchies()]
-        for folder in folders:
-            (folder / "pods" / "one").mkdir(parents=True)
-
-    assert folders
-    assert [folder for folder in folders if folder.exists()] == []
 
 
 def running(name: str) -> bool:

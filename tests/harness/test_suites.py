@@ -9,6 +9,7 @@ pytest_plugins = ["pytester"]
 _CONFIGURATION = """
 [pytest]
 testpaths = a b c
+markers = nightly
 """
 _TESTS = """
 import pytest
@@ -47,7 +48,7 @@ def test_the_table_says_what_ran_and_what_was_skipped_and_why(project: pytest.Py
             "       2 skipped: no root",
             "       1 skipped: expected to fail: not yet",
             "b           1       0        3   0:00",
-            "c      no test was collected",
+            "c      no test was selected",
         ]
     )
 
@@ -57,6 +58,15 @@ def test_the_table_of_a_part_shows_that_part_only(project: pytest.Pytester) -> N
 
     result.stdout.fnmatch_lines(["b           1       0        3   0:00"])
     result.stdout.no_fnmatch_line("a  *")
+
+
+def test_the_table_counts_what_was_not_selected(project: pytest.Pytester) -> None:
+    module = project.path / "b" / "test_other.py"
+    module.write_text("import pytest\n@pytest.mark.nightly\ndef test_is_slow(): pass\n")
+    result = _run(project, "-m", "not nightly")
+
+    result.stdout.fnmatch_lines(["b  *", "       1 not selected: -m 'not nightly'"])
+    result.assert_outcomes(passed=2, skipped=4, xfailed=2, deselected=1)
 
 
 def test_a_skip_fails_in_ci_and_says_why(

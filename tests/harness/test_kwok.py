@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 from lightkube import Client
-from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.apps_v1 import Deployment, ReplicaSet
-from lightkube.resources.batch_v1 import Job
-from lightkube.resources.core_v1 import Pod, PodEviction
+from lightkube.resources.core_v1 import Pod
 
 from init_egress.rule.decision import EXCLUDE_RANGES
 from tests.testbed.control_plane import ControlPlane, Manifest, control_plane, controller_manager
@@ -79,12 +77,6 @@ def conditions(pod: Manifest) -> dict[str, str]:
 
 
 class TestStages:
-    def test_nodes_are_ready(self, kwok: Kwok, api_server: ControlPlane) -> None:
-        printed = api_server.kubectl("get", "nodes", "-l", "type=kwok", "--no-headers")
-        assert [line.split()[:2] for line in printed.splitlines()] == [
-            [name, "Ready"] for name in kwok.nodes
-        ]
-
     @pytest.mark.parametrize("kind", WORKLOADS)
     def test_a_pod_without_the_annotation_is_stuck(
         self, cluster: ControlPlane, client: Client, kwok: Kwok, mesh_namespace: str, kind: str
@@ -132,34 +124,6 @@ class TestStages:
         assert set(conditions(found).values()) == {"True"}
         assert all(status["ready"] for status in found["status"]["containerStatuses"])
 
-    def test_a_job_with_the_annotation_completes(
-        self, cluster: ControlPlane, client: Client, kwok: Kwok, mesh_namespace: str
-    ) -> None:
-        cluster.apply([in_namespace(workload("Job", kwok.node, EXCLUDED), mesh_namespace)])
-        wait_until(
-            lambda: (
-                client.get(Job, "model", namespace=mesh_namespace)
-                .to_dict()["status"]
-                .get("succeeded")
-            ),
-            "the Job is done",
-        )
-
-    def test_a_job_whose_pods_never_restart_fails(
-        self, cluster: ControlPlane, client: Client, kwok: Kwok, mesh_namespace: str
-    ) -> None:
-        job = workload("Job", kwok.node, restartPolicy="Never")
-        job["spec"]["backoffLimit"] = 0
-        cluster.apply([in_namespace(job, mesh_namespace)])
-        wait_until(
-            lambda: (
-                client.get(Job, "model", namespace=mesh_namespace)
-                .to_dict()["status"]
-                .get("failed")
-            ),
-            "the Job has failed",
-        )
-
     def test_a_stuck_pod_stays_stuck_when_it_is_annotated(
         self, cluster: ControlPlane, client: Client, kwok: Kwok, mesh_namespace: str
     ) -> None:
@@ -173,21 +137,8 @@ class TestStages:
         wait_until(lambda: phase(client, "later", mesh_namespace) == "Running", "the other runs")
         assert phase(client, "model", mesh_namespace) == "Pending"
 
-    def test_an_evicted_pod_is_replaced(
-        self, cluster: ControlPlane, client: Client, kwok: Kwok, mesh_namespace: str
-    ) -> None:
-        cluster.apply([in_namespace(workload("Deployment", kwok.node), mesh_namespace)])
-        first = started(client, mesh_namespace)["metadata"]
-        eviction = PodEviction(metadata=ObjectMeta(name=first["name"], namespace=mesh_namespace))
-        client.create(eviction, first["name"])
-        wait_until(
-            lambda: (
-                (pod := the_pod(client, mesh_namespace)) and pod["metadata"]["uid"] != first["uid"]
-            ),
-            "another Pod has taken its place",
-        )
 
-
+@pytest.mark.nightly
 class TestPopulation:
     def test_its_pods_are_as_istiod_injects_them(
         self, cluster: ControlPlane, client: Client, mesh_namespace: str

@@ -19,15 +19,11 @@ from lightkube.resources.core_v1 import Namespace, Pod
 from tests.testbed import build
 from tests.testbed.control_plane import (
     STRANGER,
-    WITHOUT_MUTATING_ADMISSION_POLICY,
     ControlPlane,
-    Manifest,
     control_plane,
-    controller_manager,
 )
 from tests.testbed.fixtures import MakeNamespace
-from tests.testbed.istio import INJECTED, Istiod, Mesh, Meshes
-from tests.testbed.kyverno import OLD_POLICIES, kyverno
+from tests.testbed.istio import Mesh, Meshes
 from tests.testbed.late_webhook import Operation, late_webhook
 from tests.testbed.network import INSIDE, Network, free_port
 from tests.testbed.process import Process, ProcessDiedError, wait_until
@@ -74,37 +70,12 @@ class TestNetwork:
 
 
 class TestControlPlane:
-    def test_an_api_server_stores_pods(self, client: Client, namespace: MakeNamespace) -> None:
-        name = namespace({"team": "blue"})
-        assert init_containers(client.create(pod(name))) == ["prepare"]
-        found = client.list(Namespace, labels={"team": "blue"})
-        assert [item.metadata and item.metadata.name for item in found] == [name]
-
     def test_a_stranger_may_do_nothing(self, api_server: ControlPlane) -> None:
         with api_server.client(STRANGER) as stranger, pytest.raises(ApiError) as refused:
             list(stranger.list(Namespace))
         assert refused.value.status.code == 403
 
-    def test_kubectl_works_with_the_kubeconfig(self, kubeconfig: Path) -> None:
-        kubectl = Path(sys.executable).with_name("kubectl")
-        command = [
-            kubectl,
-            f"--kubeconfig={kubeconfig}",
-            "get",
-            "namespace",
-            "default",
-            "--output",
-        ]
-        printed = subprocess.run([*command, "name"], check=True, capture_output=True, text=True)
-        assert printed.stdout == "namespace/default\n"
-
-    @pytest.mark.usefixtures("api_server")  # has it built
-    def test_an_older_cluster_can_be_had(self, network: Network) -> None:
-        with control_plane(network, flags=WITHOUT_MUTATING_ADMISSION_POLICY) as plane:
-            kinds = plane.kubectl("api-resources", "-o", "name").split()
-        assert "mutatingwebhookconfigurations.admissionregistration.k8s.io" in kinds
-        assert "mutatingadmissionpolicies.admissionregistration.k8s.io" not in kinds
-
+    @pytest.mark.nightly
     @pytest.mark.usefixtures("api_server")  # has it built
     def test_without_a_private_network_webhooks_are_called_by_url(self) -> None:
         with (
@@ -130,14 +101,6 @@ class TestLateWebhook:
         assert init_containers(stored) == ["prepare", "fetch"]
         assert annotations(stored) == {"example.com/fetched": "yes"}
 
-    def test_it_is_forgotten_when_it_ends(
-        self, api_server: ControlPlane, namespace: MakeNamespace
-    ) -> None:
-        name = namespace()
-        with late_webhook(api_server, [ADD_FETCH], namespace=name):
-            assert init_containers(api_server.try_pod(name)) == ["fetch"]
-        assert init_containers(api_server.try_pod(name)) == []
-
     @pytest.mark.parametrize(
         ("name", "expected"),
         [("early-webhook", ["fetch", "istio-init"]), ("late-webhook", ["istio-init", "fetch"])],
@@ -155,46 +118,8 @@ class TestLateWebhook:
         with late_webhook(cluster, [ADD_FETCH], name=name, namespace=where):
             assert init_containers(cluster.try_pod(where)) == expected
 
-    @pytest.mark.usefixtures("istiod")
-    def test_called_again_after_istio_it_adds_nothing_twice(
-        self, cluster: ControlPlane, client: Client, namespace: MakeNamespace
-    ) -> None:
-        name = namespace(IN_MESH)
-        with late_webhook(
-            cluster,
-            [ADD_FETCH],
-            name="early-webhook",
-            namespace=name,
-            reinvocation_policy="IfNeeded",
-        ):
-            stored = client.create(pod(name))
-        assert init_containers(stored) == ["istio-validation", "prepare", "fetch"]
-
 
 class TestIstio:
-    @pytest.mark.usefixtures("istiod")
-    def test_a_pod_in_the_mesh_is_injected(self, client: Client, namespace: MakeNamespace) -> None:
-        stored = client.create(pod(namespace(IN_MESH)))
-        assert init_containers(stored) == ["istio-validation", "prepare"]
-        assert stored.spec
-        assert "istio-proxy" in [container.name for container in stored.spec.containers]
-        assert INJECTED in annotations(stored)
-
-    @pytest.mark.usefixtures("istiod")
-    def test_a_pod_outside_the_mesh_is_not_injected(
-        self, client: Client, namespace: MakeNamespace
-    ) -> None:
-        assert init_containers(client.create(pod(namespace()))) == ["prepare"]
-
-    def test_it_is_called_through_its_service(self, cluster: ControlPlane, istiod: Istiod) -> None:
-        if cluster.network.address is None:
-            pytest.skip("no private network can be made here, and none else has an address")
-        kind = "mutatingwebhookconfiguration"
-        services = cluster.kubectl(
-            "get", kind, "-o", "jsonpath={.items..clientConfig.service.name}"
-        )
-        assert set(services.split()) == {"istiod"}
-
     @pytest.mark.parametrize(
         ("mesh", "expected"),
         [
@@ -228,93 +153,6 @@ class TestIstio:
         assert init_containers(cluster.try_pod(namespace(IN_MESH))) == []
 
 
-class TestKyverno:
-    @pytest.mark.usefixtures("kyverno")
-    def test_a_cluster_policy_changes_a_pod(
-        self, cluster: ControlPlane, namespace: MakeNamespace
-    ) -> None:
-        assert in_force(cluster, CLUSTER_POLICY, namespace())
-
-    @pytest.mark.usefixtures("kyverno")
-    def test_a_mutating_policy_changes_a_pod(
-        self, cluster: ControlPlane, namespace: MakeNamespace
-    ) -> None:
-        assert in_force(cluster, MUTATING_POLICY, namespace())
-
-    @pytest.mark.usefixtures("cluster", "kyverno")  # has them built
-    def test_the_kinds_that_it_will_drop_can_be_left_out(self, network: Network) -> None:
-        with (
-            control_plane(network) as plane,
-            controller_manager(plane),
-            kyverno(plane, without=OLD_POLICIES),
-        ):
-            assert "clusterpolicies" not in plane.kubectl("api-resources")
-            assert in_force(plane, MUTATING_POLICY, "default")
-
-
-def in_force(plane: ControlPlane, policy: Manifest, namespace: str) -> bool:
-    """Whether a policy of Kyverno's comes to annotate Pods."""
-    plane.apply([policy])
-    try:
-        return wait_until(
-            lambda: annotations(plane.try_pod(namespace)).get("example.com/by") == policy["kind"],
-            "the policy is in force",
-        )
-    finally:
-        plane.delete([policy])
-
-
-CLUSTER_POLICY: Manifest = {
-    "apiVersion": "kyverno.io/v1",
-    "kind": "ClusterPolicy",
-    "metadata": {
-        "name": "annotate",
-        "annotations": {"pod-policies.kyverno.io/autogen-controllers": "none"},
-    },
-    "spec": {
-        "background": False,
-        "rules": [
-            {
-                "name": "annotate",
-                "match": {"any": [{"resources": {"kinds": ["Pod"], "operations": ["CREATE"]}}]},
-                "mutate": {
-                    "patchStrategicMerge": {
-                        "metadata": {"annotations": {"+(example.com/by)": "ClusterPolicy"}}
-                    }
-                },
-            }
-        ],
-    },
-}
-MUTATING_POLICY: Manifest = {
-    "apiVersion": "policies.kyverno.io/v1",
-    "kind": "MutatingPolicy",
-    "metadata": {"name": "annotate"},
-    "spec": {
-        "autogen": {"podControllers": {"controllers": []}},
-        "matchConstraints": {
-            "resourceRules": [
-                {
-                    "apiGroups": [""],
-                    "apiVersions": ["v1"],
-                    "operations": ["CREATE"],
-                    "resources": ["pods"],
-                }
-            ]
-        },
-        "mutations": [
-            {
-                "patchType": "JSONPatch",
-                "jsonPatch": {
-                    "expression": '[JSONPatch{op: "add", path: "/metadata/annotations", '
-                    'value: {"example.com/by": "MutatingPolicy"}}]'
-                },
-            }
-        ],
-    },
-}
-
-
 class TestProcess:
     def test_a_wait_ends_with_the_log_when_the_process_dies(self, tmp_path: Path) -> None:
         command = ["sh", "-c", "echo cannot bind; exit 3"]
@@ -328,14 +166,6 @@ class TestProcess:
         with pytest.raises(TimeoutError, match="the moon rises: not within 0 s"):
             wait_until(lambda: False, "the moon rises", deadline=0)
 
-    def test_what_does_not_listen_is_killed(self, tmp_path: Path) -> None:
-        deaf = ["sh", "-c", "trap '' TERM; echo deaf; tail -f /dev/null"]
-        server = Process("server", deaf, tmp_path)
-        wait_until(lambda: "deaf" in server.log_tail(), "it is deaf", processes=[server])
-        server.stop(deadline=0.1)
-        with pytest.raises(ProcessDiedError):
-            server.check()
-
 
 class TestBuild:
     @pytest.fixture(autouse=True)
@@ -344,17 +174,6 @@ class TestBuild:
         monkeypatch.setenv("ISTIO_INIT_EGRESS_CACHE", str(tmp_path / "cache"))
         monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
 
-    def test_a_second_build_builds_nothing(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        tiny = module(tmp_path, "tiny")
-        binary = build.product(tiny, "tiny")
-        made = binary.stat()
-        assert subprocess.run([binary], capture_output=True, check=True).stderr == b"tiny"
-        assert "built tiny" in capsys.readouterr().err
-        assert build.product(tiny, "tiny").stat() == made
-        assert capsys.readouterr().err == ""
-
     def test_another_version_is_built_beside_the_former(self, tmp_path: Path) -> None:
         tiny = module(tmp_path, "tiny")
         former = build.product(tiny, "tiny")
@@ -362,20 +181,7 @@ class TestBuild:
         assert build.product(tiny, "tiny") != former
         assert former.exists()
 
-    def test_a_build_that_fails_says_why(self, tmp_path: Path) -> None:
-        broken = module(tmp_path, "broken")
-        (broken.path / "main.go").write_text("package main\nfunc main() { nonsense() }\n")
-        with pytest.raises(build.BuildError, match="undefined: nonsense"):
-            build.build(broken)
-
-    def test_without_go_it_says_what_to_install(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        tiny = module(tmp_path, "tiny")
-        monkeypatch.setenv("PATH", str(tmp_path))
-        with pytest.raises(build.BuildError, match="install Go"):
-            build.build(tiny)
-
+    @pytest.mark.nightly
     def test_an_interrupted_build_keeps_what_is_whole(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -432,20 +238,9 @@ def module(folder: Path, name: str, *binaries: str) -> build.Module:
     return made
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("api_server")  # has it built
 class TestCommandLine:
-    def test_two_testbeds_do_not_see_each_other(self) -> None:
-        script = (
-            "kubectl create namespace $0 >&2; echo made; read go; kubectl get namespaces -o name"
-        )
-        with up("sh", "-c", script, "one") as one, up("sh", "-c", script, "two") as two:
-            assert (one.line(), two.line()) == ("made", "made")
-            first, second = one.process.communicate("\n")[0], two.process.communicate("\n")[0]
-        assert "namespace/one" in first
-        assert "namespace/two" not in first
-        assert "namespace/two" in second
-        assert "namespace/one" not in second
-
     @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
     def test_ended_by_a_signal_it_leaves_nothing(
         self, tmp_path: Path, ending: signal.Signals
@@ -458,21 +253,11 @@ class TestCommandLine:
             assert testbed.relatives() == []
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_signal_while_its_command_starts_leaves_nothing(self, tmp_path: Path) -> None:
-        with up("sh", "-c", "kill -TERM $PPID; exec cat", TMPDIR=str(tmp_path)) as testbed:
-            testbed.process.wait(60)
-            assert testbed.relatives() == []
-        assert list(tmp_path.iterdir()) == []
-
     def test_killed_it_leaves_no_process(self, tmp_path: Path) -> None:
         with up("cat", TMPDIR=str(tmp_path)) as testbed:
             wait_until(lambda: len(testbed.relatives()) > 3, "it is up")
             testbed.end(signal.SIGKILL)
             wait_until(lambda: testbed.relatives() == [], "its servers are gone")
-
-    def test_it_ends_as_its_command_ends(self) -> None:
-        with up("sh", "-c", "exit 7") as testbed:
-            assert testbed.process.wait(60) == 7
 
 
 @dataclass(frozen=True)

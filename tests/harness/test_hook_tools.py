@@ -1,4 +1,4 @@
-"""The stand-in for Juju's hook tools: what it refuses, and that ops gets on with it."""
+"""The stand-in for Juju's hook tools refuses what Juju refuses."""
 
 from __future__ import annotations
 
@@ -209,113 +209,11 @@ def test_what_is_too_large_is_refused(tools: Tools) -> None:
     _refuses(tools, f"secret-add token#file={large}", "too large")
 
 
-def test_a_result_that_is_too_large_for_a_command_line_is_refused_by_the_system(
-    tools: Tools,
-) -> None:
-    """MAX_ARG_STRLEN, 128 KiB, in include/uapi/linux/binfmts.h: Juju never sees such a call."""
-    tools.run_action()
-    hookcmds.action_set({"policy": "x" * 100_000})
-
-    with pytest.raises(OSError, match="Argument list too long"):
-        hookcmds.action_set({"policy": "x" * 140_000})
-
-
 def test_a_relations_data_of_strings_only_is_taken(tools: Tools) -> None:
     done = tools.run("relation-set", "-r", "1", "--file", "-", given='{"replicas": 2}')
 
     assert done.returncode == 1
     assert "cannot unmarshal replicas into string" in done.stderr
-
-
-# What ops does with them
-
-
-def test_ops_reads_and_writes_relations(tools: Tools) -> None:
-    hookcmds.relation_set({"request": "new", "more": "x"}, 1, endpoint="certificates", app=True)
-    hookcmds.relation_set({"more": ""}, 1, app=True)
-    hookcmds.relation_set({"unit": "mine"}, 1)
-
-    ours, unit = "istio-init-egress", "istio-init-egress/0"
-    assert hookcmds.relation_ids("certificates") == ["certificates:1"]
-    assert hookcmds.relation_list(1) == ["ca/0"]
-    assert hookcmds.relation_list(1, app=True) == "ca"
-    assert hookcmds.relation_get(1, app=True, unit=ours) == {"request": "new"}
-    assert hookcmds.relation_get(1, unit=unit) == {"unit": "mine"}
-    assert hookcmds.relation_get(1, app=True, unit="ca", key="certificate") == "…"
-
-
-def test_ops_reads_what_the_unit_is(tools: Tools) -> None:
-    hookcmds.status_set("active", "-- well", app=False)
-    hookcmds.status_set("blocked", app=True)
-    hookcmds.app_version_set("1.2")
-    hookcmds.juju_log("hello", level="WARNING")
-
-    assert hookcmds.is_leader() is True
-    assert hookcmds.config_get() == {"backend": "auto", "webhook-replicas": 2}
-    assert hookcmds.config_get("backend") == "auto"
-    assert hookcmds.status_get().message == "-- well"
-    assert hookcmds.status_get(app=True).status == "blocked"
-    assert list(hookcmds.goal_state().units) == ["istio-init-egress/0"]
-    assert str(hookcmds.network_get("certificates").ingress_addresses[0]) == "127.0.0.1"
-    assert tools.state["version"] == "1.2"
-    assert tools.state["log"] == ["WARNING hello"]
-
-
-def test_ops_sets_an_actions_results(tools: Tools) -> None:
-    tools.run_action()
-
-    hookcmds.action_set({"pods": {"total": 3}, "table": "a=b"})
-    hookcmds.action_set({"pods": {"stuck": 1}})
-    hookcmds.action_log("-- half way")
-    hookcmds.action_fail("-- no")
-
-    hook = tools.state["hook"]
-    assert hook
-    assert hook["action"]
-    assert hook["action"]["results"] == {"pods": {"total": "3", "stuck": "1"}, "table": "a=b"}
-    assert hook["action"]["log"] == ["-- half way"]
-    assert (hook["action"]["failed"], hook["action"]["message"]) == (True, "-- no")
-
-
-def test_ops_stores_state(tools: Tools) -> None:
-    hookcmds.state_set({"a": "1", "b": "2"})
-    hookcmds.state_delete("a")
-
-    assert hookcmds.state_get(None) == {"b": "2"}
-    assert hookcmds.state_get("a") is None
-
-
-def test_ops_changes_secrets(tools: Tools) -> None:
-    uri = hookcmds.secret_add({"token": "one"}, label="mine", owner="unit", expire="24h")
-    hookcmds.secret_set(uri, content={"token": "first"}, owner="unit")
-    assert hookcmds.secret_get(id=uri) == {"token": "first"}
-    tools.commit()
-    hookcmds.secret_get(id=uri)
-
-    hookcmds.secret_set(uri, content={"token": "second"}, owner="unit")
-    assert hookcmds.secret_get(label="mine") == {"token": "first"}
-    assert hookcmds.secret_get(label="mine", peek=True) == {"token": "second"}
-    assert hookcmds.secret_get(label="mine") == {"token": "first"}
-    assert hookcmds.secret_get(label="mine", refresh=True) == {"token": "second"}
-    tools.commit()
-
-    assert hookcmds.secret_get(label="mine") == {"token": "second"}
-    info = hookcmds.secret_info_get(label="mine")
-    assert (info.revision, info.label) == (2, "mine")
-    hookcmds.secret_grant(uri, 1)
-    assert next(iter(tools.state["secrets"].values()))["grants"] == ["ca"]
-    hookcmds.secret_revoke(uri, relation_id=1)
-    assert next(iter(tools.state["secrets"].values()))["grants"] == []
-    hookcmds.secret_remove(uri)
-    assert hookcmds.secret_ids() == []
-
-
-def test_ops_opens_ports(tools: Tools) -> None:
-    hookcmds.open_port("tcp", 8443)
-    hookcmds.open_port("udp", 53)
-    hookcmds.close_port("udp", 53)
-
-    assert [port.port for port in hookcmds.opened_ports()] == [8443]
 
 
 def _refuses(tools: Tools, command: str, words: str) -> None:
