@@ -1,0 +1,291 @@
+"""The order of things: apply, prove, prune; and what is left where a request in between fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from init_egress.backends import choice, reconciler
+from init_egress.backends.choice import Unavailable
+from init_egress.backends.manifests import Application, BackendKind
+from init_egress.backends.reconciler import ReconcileReport
+from init_egress.backends.verification import Effect
+from init_egress.backends.webhook_deployment import Image, WorkloadInputs
+from init_egress.config import Backend, PolicyKind, Settings
+from init_egress.kube.client import (
+    CLUSTER_POLICY,
+    MUTATING_POLICY,
+    NATIVE_POLICY,
+    ClusterError,
+    Forbidden,
+    Unreachable,
+)
+from tests.fake_cluster import FakeCluster
+
+APP = Application("istio-init-egress", "kubeflow")
+INPUTS = WorkloadInputs(Image("example.com/webhook:1"))
+SETTINGS = {
+    BackendKind.NATIVE: Settings(backend=Backend.NATIVE),
+    BackendKind.CLUSTER_POLICY: Settings(
+        backend=Backend.KYVERNO, kyverno_kind=PolicyKind.CLUSTER_POLICY
+    ),
+    BackendKind.MUTATING_POLICY: Settings(
+        backend=Backend.KYVERNO, kyverno_kind=PolicyKind.MUTATING_POLICY
+    ),
+    BackendKind.WEBHOOK: Settings(backend=Backend.WEBHOOK),
+}
+BACKENDS = pytest.mark.parametrize("kind", list(BackendKind), ids=lambda kind: kind.value)
+SWITCHES = pytest.mark.parametrize(
+    ("before", "after"),
+    [(a, b) for a in BackendKind for b in BackendKind if a is not b],
+    ids=lambda kind: kind.value,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a fake nothing takes time: what is not in effect at once never will be."""
+    monkeypatch.setattr(reconciler, "PATIENCE", 0)
+    monkeypatch.setattr(reconciler, "ROLLOUT_PATIENCE", 0)
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster()
+
+
+def reconcile(cluster: FakeCluster, kind: BackendKind) -> ReconcileReport:
+    return reconciler.reconcile(cluster, SETTINGS[kind], APP, "istio-system", INPUTS)
+
+
+def in_force(cluster: FakeCluster) -> set[BackendKind]:
+    return cluster.backends_in_force(APP)
+
+
+# The order when all goes well
+
+
+@BACKENDS
+def test_an_installation_is_applied_proved_and_says_where(
+    cluster: FakeCluster, kind: BackendKind
+) -> None:
+    report = reconcile(cluster, kind)
+
+    assert report.plan.form is kind
+    assert report.verification.effect is Effect.ARRIVES
+    assert report.verification.detail == "team"
+    assert in_force(cluster) == {kind}
+
+
+@BACKENDS
+def test_what_is_applied_is_what_the_plan_shows(cluster: FakeCluster, kind: BackendKind) -> None:
+    planned = reconcile(cluster, kind).plan.objects
+
+    names = [f"{o['kind']} {dict(o['metadata'])['name']}" for o in planned]  # type: ignore[call-overload]
+    assert cluster.stored == sorted(names)
+
+
+@BACKENDS
+def test_a_plan_changes_nothing(cluster: FakeCluster, kind: BackendKind) -> None:
+    reconciler.plan(cluster, SETTINGS[kind], APP, "istio-system", INPUTS)
+
+    assert cluster.written == []
+
+
+@BACKENDS
+def test_the_proof_comes_after_the_last_object_is_applied(
+    cluster: FakeCluster, kind: BackendKind
+) -> None:
+    reconcile(cluster, kind)
+
+    verbs = [request.verb for request in cluster.requests]
+    assert max(i for i, verb in enumerate(verbs) if verb == "apply") < verbs.index("dry-run")
+
+
+@SWITCHES
+def test_a_successor_is_in_force_before_its_predecessor_goes(
+    cluster: FakeCluster, before: BackendKind, after: BackendKind
+) -> None:
+    reconcile(cluster, before)
+    seen: list[set[BackendKind]] = []
+
+    def watch(request: object) -> None:
+        seen.append(in_force(cluster))
+
+    cluster.fault = watch
+    reconcile(cluster, after)
+
+    assert all(seen), "a moment without a backend"
+    assert in_force(cluster) == {after}
+
+
+@SWITCHES
+def test_nothing_of_the_predecessor_is_left(
+    cluster: FakeCluster, before: BackendKind, after: BackendKind
+) -> None:
+    fresh = FakeCluster()
+    reconcile(fresh, after)
+    reconcile(cluster, before)
+    reconcile(cluster, after)
+
+    assert cluster.stored == fresh.stored
+
+
+# What is not in effect
+
+
+@SWITCHES
+def test_a_successor_without_effect_leaves_its_predecessor(
+    cluster: FakeCluster, before: BackendKind, after: BackendKind
+) -> None:
+    reconcile(cluster, before)
+    cluster.idle = {choice.KINDS[after]}
+    cluster.rolls_out = after is not BackendKind.WEBHOOK
+
+    report = reconcile(cluster, after)
+
+    assert report.verification.effect is Effect.MISSING
+    assert before in in_force(cluster)
+
+
+@BACKENDS
+def test_without_a_namespace_of_the_mesh_there_is_nothing_to_verify(
+    cluster: FakeCluster, kind: BackendKind
+) -> None:
+    cluster.live_namespaces = {"plain": {}}
+
+    report = reconcile(cluster, kind)
+
+    assert report.verification.effect is Effect.UNVERIFIED
+    assert report.verification.detail == "no namespace of the mesh yet"
+
+
+@BACKENDS
+def test_a_namespace_that_admits_no_pod_is_passed_over(
+    cluster: FakeCluster, kind: BackendKind
+) -> None:
+    cluster.live_namespaces["a-full-one"] = {"istio-injection": "enabled"}
+    cluster.refusing["a-full-one"] = "exceeded quota"
+
+    report = reconcile(cluster, kind)
+
+    assert report.verification.effect is Effect.ARRIVES
+    assert report.verification.detail == "team"
+
+
+@pytest.mark.parametrize("kind", [BackendKind.CLUSTER_POLICY, BackendKind.MUTATING_POLICY])
+def test_a_policy_that_kyverno_does_not_report_ready_is_not_in_effect(
+    cluster: FakeCluster, kind: BackendKind
+) -> None:
+    cluster.live_namespaces = {}
+    cluster.kyverno_reports_ready = False
+
+    report = reconcile(cluster, kind)
+
+    assert report.verification.effect is Effect.MISSING
+    assert "Kyverno does not report the policy Ready" in report.verification.detail
+
+
+def test_replicas_that_do_not_come_get_no_reviews(cluster: FakeCluster) -> None:
+    cluster.rolls_out = False
+
+    report = reconcile(cluster, BackendKind.WEBHOOK)
+
+    assert report.verification.effect is Effect.MISSING
+    assert "0 of 2 replicas ready" in report.verification.detail
+    assert not [name for name in cluster.stored if name.startswith("MutatingWebhook")]
+
+
+def test_a_kind_that_its_authors_deprecate_is_remarked_on(cluster: FakeCluster) -> None:
+    cluster.deprecated[CLUSTER_POLICY] = "ClusterPolicy is deprecated"
+
+    assert reconcile(cluster, BackendKind.CLUSTER_POLICY).remarks == (
+        "ClusterPolicy is deprecated",
+    )
+
+
+# What cannot be had
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [
+        (BackendKind.NATIVE, {NATIVE_POLICY}),
+        (BackendKind.CLUSTER_POLICY, {CLUSTER_POLICY}),
+        (BackendKind.MUTATING_POLICY, {MUTATING_POLICY}),
+    ],
+    ids=lambda value: value.value if isinstance(value, BackendKind) else "",
+)
+def test_a_kind_that_is_not_served_changes_nothing(
+    cluster: FakeCluster, kind: BackendKind, missing: set[type]
+) -> None:
+    reconcile(cluster, BackendKind.WEBHOOK)
+    before = cluster.stored
+    cluster.served -= missing
+
+    with pytest.raises(Unavailable, match="juju config istio-init-egress"):
+        reconcile(cluster, kind)
+
+    assert cluster.stored == before
+
+
+def test_a_webhook_without_an_image_names_the_command_that_helps(cluster: FakeCluster) -> None:
+    with pytest.raises(Unavailable, match="juju attach-resource istio-init-egress webhook-image="):
+        reconciler.plan(cluster, SETTINGS[BackendKind.WEBHOOK], APP, "istio-system", None)
+
+
+# Requests that fail
+
+FAULTS = (
+    Forbidden("can't do it: no right", 403),
+    Unreachable("can't do it: no answer"),
+)
+
+
+@SWITCHES
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
+def test_a_request_that_fails_leaves_a_backend_and_the_next_event_gets_there(
+    before: BackendKind, after: BackendKind, fault: ClusterError
+) -> None:
+    for number, cluster in broken_off(before, after, fault):
+        assert in_force(cluster), f"no backend after request {number} failed"
+        cluster.fault = None
+
+        reconcile(cluster, after)
+
+        assert in_force(cluster) == {after}, f"not reached after request {number} failed"
+
+
+@BACKENDS
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
+def test_an_installation_that_fails_is_completed_by_the_next_event(
+    kind: BackendKind, fault: ClusterError
+) -> None:
+    for number, cluster in broken_off(None, kind, fault):
+        cluster.fault = None
+
+        reconcile(cluster, kind)
+
+        assert in_force(cluster) == {kind}, f"not reached after request {number} failed"
+
+
+def broken_off(
+    before: BackendKind | None, after: BackendKind, fault: ClusterError
+) -> Iterator[tuple[int, FakeCluster]]:
+    """A cluster for each request of the way from one backend to another, which failed there."""
+    for number in range(1000):
+        cluster = FakeCluster()
+        if before:
+            reconcile(cluster, before)
+        cluster.requests.clear()
+        cluster.fail_once(number, fault)
+        try:
+            reconcile(cluster, after)
+        except ClusterError:
+            yield number, cluster
+            continue
+        if len(cluster.requests) <= number:  # it was over before its turn came
+            return
+        yield number, cluster  # what fails may be told otherwise than by an exception
+    raise AssertionError("it never ends")
