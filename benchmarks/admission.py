@@ -40,7 +40,7 @@ from init_egress.backends.webhook_deployment import Image, fill
 from init_egress.config import Backend, FailurePolicy, PolicyKind, Settings
 from init_egress.kube.client import Cluster
 from init_egress.mesh import istiod
-from init_egress.rule.decision import EXCLUDE_RANGES
+from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.testbed import build, istio
 from tests.testbed.control_plane import ControlPlane, control_plane, controller_manager
 from tests.testbed.kyverno import kyverno

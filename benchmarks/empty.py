@@ -17,7 +17,8 @@ from granian.rsgi import (
     Scope,
 )
 
-from init_egress.rule.decision import EXCLUDE_RANGES, annotation_path
+from init_egress.rule.istio import EXCLUDE_RANGES
+from init_egress.rule.patch import annotation_path
 from init_egress.webhook.inputs import load_certificate
 from init_egress.webhook.server import make_server, run, use_batch_scheduling
 

@@ -24,7 +24,8 @@ from benchmarks.copies import multiply
 from benchmarks.servers import ROOT
 from init_egress.existing.survey import StoredPod
 from init_egress.kube.paging import ApiClient, Collection, map_concurrent
-from init_egress.rule.decision import EXCLUDE_RANGES, escape
+from init_egress.rule.istio import EXCLUDE_RANGES
+from init_egress.rule.patch import escape
 from tests.testbed import build
 from tests.testbed.control_plane import ControlPlane, control_plane
 from tests.testbed.kwok import Kwok, kwok

@@ -22,7 +22,7 @@ from init_egress.kube.client import Cluster, ClusterError, Forbidden
 from init_egress.kube.paging import ApiClient
 from init_egress.mesh import istiod, sidecars
 from init_egress.results import ACTION_LIMIT
-from init_egress.rule.decision import Verdict
+from init_egress.rule.verdict import Verdict
 
 Inputs = tuple[Cluster, Settings, Application, str, WorkloadInputs | None]
 """What the reconciler takes: all that Juju and the operator say."""

@@ -28,7 +28,7 @@ from init_egress.kube.client import Cluster, ClusterError, Unreachable
 from init_egress.mesh import istiod
 from init_egress.observability import scraping
 from init_egress.observability.relations import Observability
-from init_egress.rule.decision import Remedy
+from init_egress.rule.remedies import REMEDIES
 
 logger = logging.getLogger(__name__)
 # Both tell of every request, in eleven lines, and each line is a process of its own: juju-log.
@@ -252,7 +252,7 @@ def _reached(report: ReconcileReport, settings: Settings) -> ops.StatusBase:
             f"{form.description}: applied, but not in effect yet ({verified.detail});"
             " what was in force before stays" + "".join(f"; {remark}" for remark in report.remarks)
         )
-    parts = [f"{form.description}: {_remedy(settings)}"]
+    parts = [f"{form.description}: {REMEDIES[settings.policy.remedy].status(settings.policy)}"]
     if verified.effect is Effect.ARRIVES:
         parts.append(f"verified in {verified.detail}")
     else:
@@ -261,15 +261,6 @@ def _reached(report: ReconcileReport, settings: Settings) -> ops.StatusBase:
         parts.append("native sidecars: only Pods that opt out of them need it")
     parts += [*report.plan.mesh.remarks(), *settings.notes, *report.remarks]
     return ops.ActiveStatus("; ".join(parts))
-
-
-def _remedy(settings: Settings) -> str:
-    policy = settings.policy
-    if policy.remedy is not Remedy.EXCLUDE_IP_RANGES:
-        return policy.remedy.value
-    ranges = ",".join(policy.ranges) or "no ranges"
-    ports = f" and ports {','.join(policy.ports)}" if policy.ports else ""
-    return f"{policy.remedy.value} {ranges}{ports}"
 
 
 if __name__ == "__main__":

@@ -26,13 +26,16 @@ from init_egress.kube.client import (
     NATIVE_POLICY,
     OURS,
     WEBHOOK_CONFIGURATION,
+    Cluster,
     ClusterError,
     Kind,
     NotFound,
     Refused,
 )
-from init_egress.rule import decision as rule
+from init_egress.rule import istio
+from init_egress.rule.decision import decide
 from init_egress.rule.pod import Namespace, Pod
+from init_egress.rule.policy import Policy
 
 ALL_KINDS = (
     NATIVE_POLICY,
@@ -73,7 +76,7 @@ Fault = Callable[[Request], None]
 
 
 @dataclass
-class FakeCluster:
+class FakeCluster(Cluster):
     """A cluster in memory.
 
     Attributes:
@@ -99,7 +102,7 @@ class FakeCluster:
     idle: set[Kind] = field(default_factory=set)
     refusing: dict[str, str] = field(default_factory=dict)
     deprecated: dict[Kind, str] = field(default_factory=dict)
-    policy: rule.Policy = field(default_factory=rule.Policy)
+    policy: Policy = field(default_factory=Policy)
     rolls_out: bool = True
     kyverno_reports_ready: bool = True
     requests: list[Request] = field(default_factory=list)
@@ -240,10 +243,10 @@ class FakeCluster:
 
     def _admitted(self, pod: Manifest, namespace: Namespace) -> Manifest:
         labels = _metadata(pod).get("labels")
-        probe = str(labels.get(rule.PROBE_LABEL, "")) if isinstance(labels, dict) else ""
+        probe = str(labels.get(istio.PROBE_LABEL, "")) if isinstance(labels, dict) else ""
         if probe in ("", NOBODY) or not self._carries_out(probe):
             return pod
-        decision = rule.decide(Pod.from_dict(pod), namespace, self.policy)
+        decision = decide(Pod.from_dict(pod), namespace, self.policy)
         for operation in decision.patch:
             _apply(pod, operation.path, operation.value)
         return pod
@@ -280,10 +283,10 @@ def _injected(pod: Manifest) -> Manifest:
     assert isinstance(spec, dict)
     annotations = metadata.get("annotations")
     given = annotations if isinstance(annotations, dict) else {}
-    proxy = {"name": rule.ISTIO_PROXY, "args": ["proxy", "sidecar"]}
+    proxy = {"name": istio.ISTIO_PROXY, "args": ["proxy", "sidecar"]}
     return {
         **copy.deepcopy(pod),
-        "metadata": {**metadata, "annotations": {rule.STATUS: "{}", **given}},
+        "metadata": {**metadata, "annotations": {istio.STATUS: "{}", **given}},
         "spec": {
             **copy.deepcopy(spec),
             "initContainers": [{"name": "istio-validation"}, *spec.get("initContainers", [])],

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from init_egress.rule import selector
-from init_egress.rule.decision import (
+from init_egress.rule.istio import (
     EXCLUDE_PORTS,
     EXCLUDE_RANGES,
     GO_SPACE,
@@ -21,11 +21,9 @@ from init_egress.rule.decision import (
     SKIP_LABEL,
     STATUS,
     SYSTEM_NAMESPACES,
-    ExistingAnnotation,
-    Policy,
-    Remedy,
 )
 from init_egress.rule.pod import Namespace
+from init_egress.rule.policy import ExistingAnnotation, Policy, RemedyKind
 
 Json = dict[str, Any]
 
@@ -196,22 +194,22 @@ def _subsets(known: tuple[str, ...], least: int = 0) -> st.SearchStrategy[tuple[
 _selectors = st.sampled_from([*[""] * 5, "app", "app=x", "!app", "app in (y)"]).map(selector.parse)
 unrestricted = st.builds(
     Policy,
-    remedy=st.sampled_from(Remedy),
+    remedy=st.sampled_from(RemedyKind),
     ranges=_subsets(RANGES, 1),
     ports=_subsets(PORTS),
     existing=st.sampled_from(ExistingAnnotation),
     ignored=st.sampled_from([(), (), ("volume-permissions",)]),
 ) | st.builds(
     Policy,
-    remedy=st.sampled_from(Remedy),
+    remedy=st.sampled_from(RemedyKind),
     ranges=st.just(()),
     ports=_subsets(PORTS, 1),
     existing=st.sampled_from(ExistingAnnotation),
 )
 policies = st.builds(replace, unrestricted, namespaces=_selectors, pods=_selectors)
-by_annotation = st.builds(replace, unrestricted, remedy=st.just(Remedy.EXCLUDE_IP_RANGES))
+by_annotation = st.builds(replace, unrestricted, remedy=st.just(RemedyKind.EXCLUDE_IP_RANGES))
 by_identity = st.builds(
-    replace, unrestricted, remedy=st.sampled_from([Remedy.PROXY_USER, Remedy.PROXY_GROUP])
+    replace, unrestricted, remedy=st.sampled_from([RemedyKind.PROXY_USER, RemedyKind.PROXY_GROUP])
 )
 namespaces = st.sampled_from(
     [TEAM, TEAM, TEAM, Namespace(SYSTEM_NAMESPACES[0]), Namespace("team", {SKIP_LABEL: "true"})]

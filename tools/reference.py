@@ -17,8 +17,8 @@ from prometheus_client.metrics_core import Metric
 
 from init_egress.exporter.server import SnapshotCollector
 from init_egress.exporter.snapshot import FILE, AuditCounts, BackendEffect, Snapshot
-from init_egress.rule import decision as rule
-from init_egress.rule.decision import Verdict
+from init_egress.rule import istio
+from init_egress.rule.checks import CHECKS
 from init_egress.webhook.metrics import Metrics
 from tools.documents import ROOT
 
@@ -33,46 +33,6 @@ _COMMANDS = (
     ("init_egress.webhook",),
     ("init_egress.exporter",),
 )
-
-WHEN = {
-    Verdict.SYSTEM_NAMESPACE: (
-        f"The Pod's namespace is one of {', '.join(rule.SYSTEM_NAMESPACES)}, which"
-        " Istio passes over too."
-    ),
-    Verdict.OPTED_OUT: (
-        f'The label `{rule.SKIP_LABEL}: "true"` is on the Pod or on its namespace, or'
-        " `namespace-selector` or `pod-selector` does not match."
-    ),
-    Verdict.NOT_INJECTED: (
-        f"The annotation `{rule.STATUS}` is absent: hostNetwork, injection switched off, a"
-        " namespace outside the mesh, or ambient."
-    ),
-    Verdict.NO_INIT_CONTAINERS: (
-        f"No init container but Istio's own ({', '.join(rule.ISTIO_CONTAINERS)}) and those named"
-        " in `ignore-init-containers`."
-    ),
-    Verdict.NATIVE_SIDECAR: (
-        "Each init container starts after a native `istio-proxy`, and has the sidecar's network."
-    ),
-    Verdict.NOT_REDIRECTED: (
-        "None is cut off for another reason: no `istio-proxy` of the type sidecar,"
-        " `DISABLE_ENVOY`, `interceptionMode: NONE`, nothing included, or `istio-init` runs later."
-    ),
-    Verdict.ALREADY_EXEMPT: (
-        "Each init container that is cut off runs as the proxy's user or group, whose traffic is"
-        " never redirected."
-    ),
-    Verdict.ALREADY_EXCLUDED: (
-        "The Pod's exclude annotations hold all that is configured, or `existing-annotation`"
-        " is `keep`."
-    ),
-    Verdict.BEYOND_REMEDY: (
-        "Cut off, but the remedy in force can change nothing for it: annotations behind"
-        " `istio-init`, whose arguments are fixed; a user or group that the author named."
-    ),
-    Verdict.NEEDS_REMEDY: "Everything else: the charm changes the Pod as it is created.",
-}
-"""When each verdict holds."""
 
 
 def charm() -> dict[str, dict]:
@@ -152,33 +112,35 @@ def verdicts() -> str:
         " [troubleshooting](../how-to/troubleshooting.md#by-verdict) what to do about each."
     ]
     cases = [yaml.safe_load(path.read_text()) for path in sorted(_CASES.glob("*.yaml"))]
-    for number, verdict in enumerate(Verdict, 1):
-        parts.append(f"## {verdict.value}\n\n{number}. {WHEN[verdict]}")
+    for number, check in enumerate(CHECKS, 1):
+        parts.append(f"## {check.verdict.value}\n\n{number}. {check.documentation}")
+        if check.fields:
+            parts.append("Reads " + ", ".join(f"`{field}`" for field in check.fields) + ".")
         shown = [
             f"* [{case['id']}](../../tests/cases/{case['id']}.yaml): {_cell(case['about'])}"
             for case in cases
-            if case["expect"]["verdict"] == verdict.value
+            if case["expect"]["verdict"] == check.verdict.value
         ]
         if shown:
             parts.append("Cases:\n\n" + "\n".join(shown))
     labels = (
-        (f'{rule.SKIP_LABEL}: "true"', "on a Pod or a Namespace: the charm leaves it alone"),
+        (f'{istio.SKIP_LABEL}: "true"', "on a Pod or a Namespace: the charm leaves it alone"),
         (
-            rule.PROBE_LABEL,
+            istio.PROBE_LABEL,
             "on the charm's own dry-run Pods only: the one backend that may act on it",
         ),
     )
     rows = [f"| `{name}` | {meaning} |" for name, meaning in labels]
     annotations = (
-        (rule.EXCLUDE_RANGES, "read and written under `exclude-ip-ranges`"),
-        (rule.EXCLUDE_PORTS, "likewise, if `exclude-outbound-ports` is set"),
+        (istio.EXCLUDE_RANGES, "read and written under `exclude-ip-ranges`"),
+        (istio.EXCLUDE_PORTS, "likewise, if `exclude-outbound-ports` is set"),
         *(
             (key, "read only")
             for key in (
-                rule.STATUS,
-                rule.INTERCEPTION_MODE,
-                rule.INCLUDE_RANGES,
-                rule.INCLUDE_PORTS,
+                istio.STATUS,
+                istio.INTERCEPTION_MODE,
+                istio.INCLUDE_RANGES,
+                istio.INCLUDE_PORTS,
             )
         ),
     )

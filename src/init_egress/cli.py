@@ -28,7 +28,8 @@ from init_egress.existing.survey import Scope
 from init_egress.kube.client import Cluster, ClusterError, Forbidden, Unreachable
 from init_egress.kube.paging import ApiClient
 from init_egress.mesh import istiod, sidecars
-from init_egress.rule.decision import ExistingAnnotation, Remedy, Verdict
+from init_egress.rule.policy import ExistingAnnotation, RemedyKind
+from init_egress.rule.verdict import Verdict
 
 FAILED = 1
 UNUSABLE = 2
@@ -39,7 +40,7 @@ STANDALONE = "standalone"
 """Stands where a charm's objects have the name of their model."""
 
 _CHOICES = {
-    "remedy": [remedy.value for remedy in Remedy],
+    "remedy": [remedy.value for remedy in RemedyKind],
     "existing-annotation": [existing.value for existing in ExistingAnnotation],
     "failure-policy": ["ignore", "fail"],
 }

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from init_egress.rule import selector
-from init_egress.rule.decision import ExistingAnnotation, Policy, Remedy
+from init_egress.rule.policy import ExistingAnnotation, Policy, RemedyKind
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
@@ -177,7 +177,7 @@ class Config:
                 RANGES_EXAMPLE,
             )
         policy = Policy(
-            remedy=reader.choice("remedy", self.remedy, Remedy, Remedy.EXCLUDE_IP_RANGES),
+            remedy=reader.choice("remedy", self.remedy, RemedyKind, RemedyKind.EXCLUDE_IP_RANGES),
             ranges=ranges,
             ports=ports,
             existing=reader.choice(

@@ -13,7 +13,7 @@ from lightkube.types import PatchType
 from init_egress.backends.manifests import BackendKind
 from init_egress.config import Config, ConfigError
 from init_egress.kube.client import POD
-from init_egress.rule import decision as rule
+from init_egress.rule import istio
 from tests.dataplane import pods, reference
 from tests.dataplane.cni import CniError, Rules, Stack
 from tests.dataplane.conftest import Lab
@@ -103,7 +103,7 @@ def test_istiod_denies_a_pod_whose_author_writes(
     value: str, lab: Lab, meshes: Meshes, namespace: MakeNamespace, seen: Seen
 ) -> None:
     meshes.use(ANY_MESH)
-    submitted = pods.manifest("refused", Stack.IPV4, {rule.EXCLUDE_RANGES: value})
+    submitted = pods.manifest("refused", Stack.IPV4, {istio.EXCLUDE_RANGES: value})
     with (
         pytest.raises(ApiError, match="denied the request") as caught,
         pods.created(lab.client, namespace(MESH), submitted),
@@ -120,7 +120,7 @@ def test_the_plugin_fails_where_a_later_hand_writes(
     meshes.use(ANY_MESH)
     where = namespace(MESH)
     with pods.created(lab.client, where, pods.manifest("annotated", Stack.IPV4)) as pod:
-        change = {"metadata": {"annotations": {rule.EXCLUDE_RANGES: value}}}
+        change = {"metadata": {"annotations": {istio.EXCLUDE_RANGES: value}}}
         lab.client.patch(POD, "annotated", change, namespace=where, patch_type=PatchType.MERGE)
         with pytest.raises(CniError) as caught, lab.sandbox(pod, Stack.IPV4, rules):
             pass
@@ -140,7 +140,7 @@ def test_a_space_that_the_mesh_writes_is_mended_and_the_pod_gets_its_network(
     namespace: MakeNamespace,
 ) -> None:
     """injectedAnnotations are checked by nobody but the plugin."""
-    annotation = rule.EXCLUDE_RANGES.replace(".", r"\.")
+    annotation = istio.EXCLUDE_RANGES.replace(".", r"\.")
     key = f"values.sidecarInjectorWebhook.injectedAnnotations.{annotation}"
     mesh = Mesh(values={key: REFUSED["a space"]})
     meshes.use(mesh)

@@ -15,7 +15,7 @@ from init_egress.backends.manifests import Application, BackendKind
 from init_egress.backends.webhook_deployment import Image, WorkloadInputs
 from init_egress.config import Config, Settings
 from init_egress.kube.client import Cluster, ClusterError
-from init_egress.rule import decision as rule
+from init_egress.rule import istio
 from init_egress.rule.pod import Namespace
 from tests.testbed.control_plane import ControlPlane, Manifest
 from tests.testbed.istio import NAMESPACE, Mesh
@@ -140,8 +140,8 @@ def as_injected(labels: dict[str, str]) -> Manifest:
         "kind": "Pod",
         "metadata": {
             "generateName": "as-injected-",
-            "labels": {rule.CANONICAL_NAME: "cases", **labels},
-            "annotations": {rule.STATUS: "{}"},
+            "labels": {istio.CANONICAL_NAME: "cases", **labels},
+            "annotations": {istio.STATUS: "{}"},
         },
         "spec": {
             "hostNetwork": True,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from lightkube.core.exceptions import ApiError
 
 from init_egress.kube.client import POD
-from init_egress.rule.decision import EXCLUDE_RANGES
+from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.testbed.control_plane import ControlPlane, Manifest
 
 A_POD: Manifest = {

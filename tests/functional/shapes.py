@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import jsonpatch
 import msgspec
 
-from init_egress.rule import decision as rule
-from init_egress.rule.decision import PatchOperation
+from init_egress.rule import istio
+from init_egress.rule.patch import PatchOperation
 from tests.testbed.control_plane import Manifest
 
 
@@ -30,5 +30,5 @@ def shape(pod: Manifest) -> dict[str, object]:
         container["env"] = [
             e for e in container.get("env", []) if e["name"] != "ISTIO_METAJSON_LABELS"
         ]
-    labels = {k: v for k, v in (metadata.get("labels") or {}).items() if k != rule.PROBE_LABEL}
+    labels = {k: v for k, v in (metadata.get("labels") or {}).items() if k != istio.PROBE_LABEL}
     return {"labels": labels, "annotations": metadata.get("annotations"), "spec": spec}

@@ -11,7 +11,7 @@ from lightkube import Client
 from ops import testing
 
 from init_egress.kube.client import POD
-from init_egress.rule.decision import EXCLUDE_RANGES
+from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.functional.load import A_POD
 from tests.functional.stuck import get_stuck
 from tests.functional.unit import Unit

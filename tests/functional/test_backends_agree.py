@@ -14,7 +14,8 @@ from lightkube import Client
 from init_egress.backends.manifests import BackendKind, labelled
 from init_egress.backends.verification import NOBODY
 from init_egress.kube.client import Cluster
-from init_egress.rule.decision import CANONICAL_NAME, EXCLUDE_RANGES, STATUS, decide
+from init_egress.rule.decision import decide
+from init_egress.rule.istio import CANONICAL_NAME, EXCLUDE_RANGES, STATUS
 from init_egress.rule.pod import Namespace, Pod
 from tests.functional.installation import Installation
 from tests.functional.shapes import patched, shape

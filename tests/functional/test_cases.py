@@ -12,8 +12,9 @@ from lightkube.resources.core_v1 import Namespace as NamespaceResource
 from init_egress.backends import manifests, verification
 from init_egress.backends.manifests import BackendKind
 from init_egress.kube.client import POD, Cluster
-from init_egress.rule.decision import Verdict, decide
+from init_egress.rule.decision import decide
 from init_egress.rule.pod import Namespace, Pod
+from init_egress.rule.verdict import Verdict
 from tests.functional.cases import CASES, Case, Manifest
 from tests.functional.installation import Installation
 from tests.functional.shapes import patched, shape

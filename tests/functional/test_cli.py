@@ -20,7 +20,7 @@ from init_egress.backends.manifests import Application, BackendKind
 from init_egress.config import Config, Settings
 from init_egress.kube.client import POD, Cluster
 from init_egress.mesh import istiod
-from init_egress.rule.decision import Verdict
+from init_egress.rule.verdict import Verdict
 from tests.functional.cases import CASES, Case
 from tests.functional.installation import acts
 from tests.functional.load import A_POD

@@ -12,7 +12,7 @@ from ops import testing
 from init_egress.existing.controllers import RESTARTED_AT
 from init_egress.kube.client import DEPLOYMENT, POD, Refused
 from init_egress.kube.paging import ApiClient, OverBudget
-from init_egress.rule.decision import EXCLUDE_RANGES
+from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.functional.load import A_POD
 from tests.functional.stuck import get_stuck
 from tests.functional.unit import Unit

@@ -14,7 +14,8 @@ from lightkube.resources.core_v1 import Pod
 from ops import testing
 
 from init_egress.kube.client import POD
-from init_egress.rule.decision import EXCLUDE_RANGES, Verdict
+from init_egress.rule.istio import EXCLUDE_RANGES
+from init_egress.rule.verdict import Verdict
 from tests.functional.admission import failing_webhook
 from tests.functional.unit import Unit
 from tests.testbed.control_plane import STRANGER, ControlPlane, Manifest

@@ -7,7 +7,7 @@ from lightkube import Client
 
 from init_egress.backends.manifests import BackendKind
 from init_egress.kube.client import POD
-from init_egress.rule.decision import EXCLUDE_RANGES
+from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.functional.installation import Installation
 from tests.testbed.control_plane import ControlPlane, Manifest
 from tests.testbed.fixtures import MakeNamespace

@@ -12,7 +12,7 @@ import pytest
 from lightkube import Client
 
 from init_egress.kube.client import POD
-from init_egress.rule.decision import EXCLUDE_RANGES
+from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.functional.load import A_POD
 from tests.functional.unit import Unit
 from tests.testbed.control_plane import ControlPlane, Manifest

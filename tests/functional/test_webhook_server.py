@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 
 from benchmarks import floods
 from benchmarks.floods import FLOODS, Flood, flooding
-from init_egress.rule import decision as rule
+from init_egress.rule import istio
 from tests.receiver import Receiver, receiving
 
 T = TypeVar("T")
@@ -208,7 +208,7 @@ def pod(**metadata: Any) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "p", **metadata, "annotations": {rule.STATUS: "{}"}},
+        "metadata": {"name": "p", **metadata, "annotations": {istio.STATUS: "{}"}},
         "spec": {
             "initContainers": [{"name": "fetch", "image": "x"}],
             "containers": [{"name": "istio-proxy", "image": "x", "args": ["proxy", "sidecar"]}],
@@ -248,7 +248,7 @@ def test_a_pod_that_needs_it_is_remedied(server: Server) -> None:
     assert found["uid"] == "a-uid"
     assert found["patchType"] == "JSONPatch"
     patched = jsonpatch.apply_patch(pod(), json.loads(base64.b64decode(found["patch"])))
-    assert patched["metadata"]["annotations"][rule.EXCLUDE_RANGES] == "10.0.0.0/8"
+    assert patched["metadata"]["annotations"][istio.EXCLUDE_RANGES] == "10.0.0.0/8"
     assert "fetch" in found["warnings"][0]
     assert list(found["auditAnnotations"]) == ["needs-remedy"]
 
@@ -312,7 +312,7 @@ def test_one_connection_serves_many_requests(server: Server) -> None:
 
 
 def test_a_big_review_is_answered(server: Server) -> None:
-    annotations = {rule.STATUS: "{}", "big": "x" * (3 * 1024 * 1024)}
+    annotations = {istio.STATUS: "{}", "big": "x" * (3 * 1024 * 1024)}
     big = pod()
     big["metadata"]["annotations"] = annotations
     found = response(server.ask("POST", MUTATE, review(big, oldObject=big)))
@@ -799,8 +799,8 @@ def test_a_large_body_that_stalls_is_dropped_for_others(own: Server) -> None:
 
 
 def test_a_huge_pod_makes_a_short_line(server: Server) -> None:
-    huge = pod(annotations={rule.STATUS: "{}"})
-    huge["metadata"]["annotations"][rule.EXCLUDE_RANGES] = ",".join(["10.1.2.3/32"] * 20_000)
+    huge = pod(annotations={istio.STATUS: "{}"})
+    huge["metadata"]["annotations"][istio.EXCLUDE_RANGES] = ",".join(["10.1.2.3/32"] * 20_000)
     huge["spec"]["initContainers"] = [{"name": f"{n}-{'x' * 60}"} for n in range(500)]
     response(server.ask("POST", MUTATE, review(huge, uid="huge" * 1000, name="p" * 10_000)))
     text = (server.folder / "log").read_text()

@@ -14,7 +14,7 @@ import pytest
 from benchmarks import floods, servers
 from benchmarks import server as benchmark
 from benchmarks.reviews import pod, review
-from init_egress.rule import decision as rule
+from init_egress.rule import istio
 
 TOOLS = {"wrk": "Debian's package wrk", "taskset": "Debian's package util-linux"}
 pytestmark = pytest.mark.skipif(
@@ -35,7 +35,7 @@ def test_the_webhook_remedies_the_pod_and_the_empty_handler_does_not(tmp_path: P
         nothing = json.loads(empty.answer(review(8_000)))["response"]
     patch = json.loads(base64.b64decode(remedied["patch"]))
     annotations = jsonpatch.apply_patch(pod(8_000), patch)["metadata"]["annotations"]
-    assert annotations[rule.EXCLUDE_RANGES] == "10.0.0.0/8"
+    assert annotations[istio.EXCLUDE_RANGES] == "10.0.0.0/8"
     assert (nothing["uid"], nothing["allowed"]) == (remedied["uid"], True)
     assert "patch" not in nothing
 

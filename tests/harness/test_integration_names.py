@@ -15,9 +15,10 @@ import pytest
 
 from init_egress.backends import manifests
 from init_egress.config import Backend, Config, ConfigError
-from init_egress.rule import decision as rule
-from init_egress.rule.decision import Verdict, decide
+from init_egress.rule import istio
+from init_egress.rule.decision import decide
 from init_egress.rule.pod import Namespace, Pod
+from init_egress.rule.verdict import Verdict
 from tests.integration import cluster, inputs, names, pods
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +76,7 @@ def test_the_pod_that_stands_in_for_an_injected_one_needs_the_remedy() -> None:
 def test_the_labels_are_those_that_the_charm_writes() -> None:
     assert names.APPLICATION_LABEL == manifests.APPLICATION_LABEL
     assert names.MODEL_LABEL == manifests.MODEL_LABEL
-    assert names.SKIP_LABEL == rule.SKIP_LABEL
+    assert names.SKIP_LABEL == istio.SKIP_LABEL
 
 
 def test_an_image_is_taken_for_every_resource() -> None:

@@ -11,7 +11,7 @@ from lightkube import Client
 from lightkube.resources.apps_v1 import Deployment, ReplicaSet
 from lightkube.resources.core_v1 import Pod
 
-from init_egress.rule.decision import EXCLUDE_RANGES
+from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.testbed.control_plane import ControlPlane, Manifest, control_plane, controller_manager
 from tests.testbed.fixtures import MakeNamespace
 from tests.testbed.istio import Istiod

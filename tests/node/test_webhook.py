@@ -11,7 +11,7 @@ from lightkube.resources.apps_v1 import Deployment
 from ops import testing
 
 from init_egress.kube.client import POD
-from init_egress.rule.decision import EXCLUDE_RANGES
+from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.functional.load import A_POD, creating_pods
 from tests.functional.unit import Unit
 from tests.node.site import MODEL, STORY, RecordProperty, Site, is_ready

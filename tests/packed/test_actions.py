@@ -11,7 +11,7 @@ import yaml
 from lightkube import Client
 
 from init_egress.kube.client import POD
-from init_egress.rule.decision import EXCLUDE_RANGES
+from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.functional.load import A_POD
 from tests.packed.hook_tools import Results
 from tests.packed.juju import Unit

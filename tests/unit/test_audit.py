@@ -17,16 +17,11 @@ from init_egress.existing.survey import JudgedPod, OwnerReference, Scope, Stored
 from init_egress.kube.paging import ApiClient
 from init_egress.mesh import sidecars
 from init_egress.mesh.istiod import Mesh, Revision
-from init_egress.rule.decision import (
-    EXCLUDE_PORTS,
-    EXCLUDE_RANGES,
-    STATUS,
-    Decision,
-    Policy,
-    Remedy,
-    Verdict,
-)
+from init_egress.rule.decision import Decision
+from init_egress.rule.istio import EXCLUDE_PORTS, EXCLUDE_RANGES, STATUS
 from init_egress.rule.pod import Namespace
+from init_egress.rule.policy import Policy, RemedyKind
+from init_egress.rule.verdict import Verdict
 from init_egress.table import WIDEST, columns
 
 CRASHED = Stuck("fetch", "CrashLoopBackOff", 3, datetime(2026, 1, 2, tzinfo=timezone.utc))
@@ -86,7 +81,7 @@ def test_without_juju_the_commands_are_kubectls() -> None:
 
 
 def test_beyond_a_proxy_remedy_the_other_one_is_offered() -> None:
-    found = find(seen(pod(), BEYOND), Policy(remedy=Remedy.PROXY_USER), Juju("egress"))
+    found = find(seen(pod(), BEYOND), Policy(remedy=RemedyKind.PROXY_USER), Juju("egress"))
     assert "remedy=exclude-ip-ranges" in found.todo
 
 

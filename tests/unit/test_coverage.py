@@ -12,8 +12,8 @@ from init_egress.backends import coverage
 from init_egress.backends.manifests import Application, BackendKind
 from init_egress.backends.verification import Effect, Verification
 from init_egress.kube.client import Cluster, ClusterError, Unreachable
-from init_egress.rule.decision import Policy
 from init_egress.rule.pod import Namespace
+from init_egress.rule.policy import Policy
 
 OWNER = Application("app", "model")
 NATIVE = OWNER.probe(BackendKind.NATIVE)

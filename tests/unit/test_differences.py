@@ -11,9 +11,10 @@ import pytest
 from init_egress.existing.differences import Anew, InForce, differences
 from init_egress.existing.pod_template import TemplatePod
 from init_egress.existing.survey import StoredPod, judge
-from init_egress.rule import decision as rule
-from init_egress.rule.decision import EXCLUDE_RANGES, SKIP_LABEL, STATUS, Policy
+from init_egress.rule.decision import decide
+from init_egress.rule.istio import EXCLUDE_RANGES, SKIP_LABEL, STATUS
 from init_egress.rule.pod import Namespace, Pod
+from init_egress.rule.policy import Policy
 
 MADE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 BEFORE, AFTER = MADE - timedelta(minutes=1), MADE + timedelta(minutes=1)
@@ -81,8 +82,8 @@ def why(
     anew = Anew(
         drafted or draft(),
         now,
-        rule.decide(now, TEAM, POLICY),
-        rule.decide(Pod.from_dict(arrived), TEAM, POLICY),
+        decide(now, TEAM, POLICY),
+        decide(Pod.from_dict(arrived), TEAM, POLICY),
     )
     return "; ".join(differences(judge(stored, TEAM, POLICY, AFTER), anew, labelled, in_force))
 

@@ -13,7 +13,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from init_egress.config import Config
-from init_egress.rule.decision import Verdict
+from init_egress.rule.verdict import Verdict
 from tools import documents
 from tools.documents import ROOT, Ambiguous, Block
 

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from init_egress.existing.survey import Scope, StoredPod, annotated_too_late, judge, stuck
-from init_egress.rule.decision import EXCLUDE_RANGES, STATUS, Policy, Verdict
+from init_egress.rule.istio import EXCLUDE_RANGES, STATUS
 from init_egress.rule.pod import Namespace
+from init_egress.rule.policy import Policy
+from init_egress.rule.verdict import Verdict
 
 MADE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 NOW = MADE + timedelta(hours=1)

@@ -30,15 +30,9 @@ from init_egress.backends.manifests import (
 )
 from init_egress.backends.webhook_deployment import Image, fill
 from init_egress.config import Config, FailurePolicy, Settings
-from init_egress.rule import decision as rule
-from init_egress.rule import selector
-from init_egress.rule.decision import (
-    EXCLUDE_RANGES,
-    PROBE_LABEL,
-    ExistingAnnotation,
-    Policy,
-    Remedy,
-)
+from init_egress.rule import istio, selector
+from init_egress.rule.istio import EXCLUDE_RANGES, PROBE_LABEL
+from init_egress.rule.policy import ExistingAnnotation, Policy, RemedyKind
 
 OWNER = Application("istio-init-egress", "kubeflow")
 AUTHORITY, IDENTITY = signed(
@@ -53,7 +47,7 @@ FORMS = pytest.mark.parametrize("form", list(BackendKind), ids=lambda f: f.value
 POLICY_FORMS = pytest.mark.parametrize(
     "form", [f for f in BackendKind if f is not BackendKind.WEBHOOK], ids=lambda f: f.value
 )
-REMEDIES = pytest.mark.parametrize("remedy", list(Remedy), ids=lambda r: r.value)
+REMEDIES = pytest.mark.parametrize("remedy", list(RemedyKind), ids=lambda r: r.value)
 EXISTING = pytest.mark.parametrize("existing", list(ExistingAnnotation), ids=lambda e: e.value)
 
 
@@ -129,7 +123,7 @@ def at(tree: object, key: str) -> list[Any]:
 )
 def test_whatever_is_configured_makes_objects_of_ours(
     form: BackendKind,
-    remedy: Remedy,
+    remedy: RemedyKind,
     existing: ExistingAnnotation,
     ranges: tuple[str, ...],
     ports: tuple[str, ...],
@@ -152,7 +146,7 @@ def test_whatever_is_configured_makes_objects_of_ours(
 @EXISTING
 @pytest.mark.parametrize("injects_by_default", [False, True])
 def test_the_yaml_that_is_shown_is_what_is_applied(
-    form: BackendKind, remedy: Remedy, existing: ExistingAnnotation, injects_by_default: bool
+    form: BackendKind, remedy: RemedyKind, existing: ExistingAnnotation, injects_by_default: bool
 ) -> None:
     a_settings = with_policy(
         remedy=remedy,
@@ -169,7 +163,7 @@ def test_the_yaml_that_is_shown_is_what_is_applied(
 
 @FORMS
 @REMEDIES
-def test_expressions_are_shown_line_by_line(form: BackendKind, remedy: Remedy) -> None:
+def test_expressions_are_shown_line_by_line(form: BackendKind, remedy: RemedyKind) -> None:
     objects = render(form, with_policy(remedy=remedy), OWNER)
     shown = {line.strip() for line in to_yaml(objects).splitlines()}
     of_several_lines = [text for text in _strings(objects) if "\n" in text]
@@ -181,7 +175,7 @@ def test_expressions_are_shown_line_by_line(form: BackendKind, remedy: Remedy) -
 @REMEDIES
 @pytest.mark.parametrize("injects_by_default", [False, True])
 def test_the_same_settings_make_the_same_objects(
-    form: BackendKind, remedy: Remedy, injects_by_default: bool
+    form: BackendKind, remedy: RemedyKind, injects_by_default: bool
 ) -> None:
     a_settings = with_policy(remedy=remedy)
     first = render(form, a_settings, OWNER, injects_by_default=injects_by_default)
@@ -216,9 +210,9 @@ def test_system_namespaces_and_opted_out_namespaces_are_not_asked_about(form: Ba
         {
             "key": "kubernetes.io/metadata.name",
             "operator": "NotIn",
-            "values": list(rule.SYSTEM_NAMESPACES),
+            "values": list(istio.SYSTEM_NAMESPACES),
         },
-        {"key": rule.SKIP_LABEL, "operator": "NotIn", "values": ["true"]},
+        {"key": istio.SKIP_LABEL, "operator": "NotIn", "values": ["true"]},
         {"key": "team", "operator": "In", "values": ["ml"]},
     ]
 
@@ -226,21 +220,21 @@ def test_system_namespaces_and_opted_out_namespaces_are_not_asked_about(form: Ba
 @POLICY_FORMS
 @REMEDIES
 def test_everything_that_the_rule_depends_on_is_asked_for(
-    form: BackendKind, remedy: Remedy
+    form: BackendKind, remedy: RemedyKind
 ) -> None:
     a_settings = with_policy(remedy=remedy, ignored=("my-chown",), pods=selector.parse("canary"))
     text = json.dumps(policy_of(form, a_settings))
     for name in (
-        rule.STATUS,
-        rule.SKIP_LABEL,
-        rule.INTERCEPTION_MODE,
-        rule.INCLUDE_RANGES,
-        rule.INCLUDE_PORTS,
-        rule.EXCLUDE_RANGES,
+        istio.STATUS,
+        istio.SKIP_LABEL,
+        istio.INTERCEPTION_MODE,
+        istio.INCLUDE_RANGES,
+        istio.INCLUDE_PORTS,
+        EXCLUDE_RANGES,
         "DISABLE_ENVOY",
         "my-chown",
         "canary",
-        *rule.ISTIO_CONTAINERS,
+        *istio.ISTIO_CONTAINERS,
     ):
         assert name in text
 
@@ -249,23 +243,23 @@ def test_everything_that_the_rule_depends_on_is_asked_for(
 @pytest.mark.parametrize(
     ("remedy", "written"),
     [
-        (Remedy.EXCLUDE_IP_RANGES, EXCLUDE_RANGES),
-        (Remedy.PROXY_USER, "securityContext/runAsUser"),
-        (Remedy.PROXY_GROUP, "securityContext/runAsGroup"),
+        (RemedyKind.EXCLUDE_IP_RANGES, EXCLUDE_RANGES),
+        (RemedyKind.PROXY_USER, "securityContext/runAsUser"),
+        (RemedyKind.PROXY_GROUP, "securityContext/runAsGroup"),
     ],
 )
 def test_a_remedy_writes_only_its_own_fields(
-    form: BackendKind, remedy: Remedy, written: str
+    form: BackendKind, remedy: RemedyKind, written: str
 ) -> None:
     found = policy_of(form, with_policy(remedy=remedy))
     mutations = at(found, "mutations") or at(found, "mutate")
     assert len(mutations) == 1
     text = json.dumps(mutations)
-    if form is BackendKind.CLUSTER_POLICY or remedy is not Remedy.EXCLUDE_IP_RANGES:
+    if form is BackendKind.CLUSTER_POLICY or remedy is not RemedyKind.EXCLUDE_IP_RANGES:
         assert written in text
     for other in ("securityContext/runAsUser", "securityContext/runAsGroup"):
         assert (other in text) == (other == written)
-    assert ("/spec/" in text) == (remedy is not Remedy.EXCLUDE_IP_RANGES)
+    assert ("/spec/" in text) == (remedy is not RemedyKind.EXCLUDE_IP_RANGES)
 
 
 @POLICY_FORMS
@@ -366,7 +360,7 @@ def test_the_native_policy_is_asked_again_after_the_webhooks() -> None:
 
 @REMEDIES
 def test_no_selector_or_condition_of_the_native_policy_asks_for_what_a_webhook_adds(
-    remedy: Remedy,
+    remedy: RemedyKind,
 ) -> None:
     # A policy that is skipped in the first round isn't called in the second one.
     a_settings = with_policy(
@@ -387,7 +381,7 @@ def test_no_selector_or_condition_of_the_native_policy_asks_for_what_a_webhook_a
         PROBE_LABEL,
     ):
         assert late not in text
-    assert rule.SKIP_LABEL not in json.dumps(at(early, "objectSelector"))
+    assert istio.SKIP_LABEL not in json.dumps(at(early, "objectSelector"))
 
 
 def test_what_a_webhook_adds_is_asked_in_the_variables_of_the_native_policy() -> None:
@@ -404,7 +398,7 @@ def test_what_a_webhook_adds_is_asked_in_the_variables_of_the_native_policy() ->
 @REMEDIES
 @EXISTING
 def test_a_cel_variable_stands_before_it_is_used(
-    form: BackendKind, remedy: Remedy, existing: ExistingAnnotation
+    form: BackendKind, remedy: RemedyKind, existing: ExistingAnnotation
 ) -> None:
     a_settings = with_policy(
         remedy=remedy, existing=existing, ports=("443",), pods=selector.parse("a in (b),!c")
@@ -451,11 +445,11 @@ def test_a_binding_stands_for_each_way_of_being_injected() -> None:
 @pytest.mark.parametrize(
     ("pod", "known", "unknown"),
     [
-        pytest.param({rule.CANONICAL_NAME: "app"}, True, True, id="injected"),
-        pytest.param({rule.CANONICAL_NAME: ""}, True, True, id="injected-without-a-name"),
+        pytest.param({istio.CANONICAL_NAME: "app"}, True, True, id="injected"),
+        pytest.param({istio.CANONICAL_NAME: ""}, True, True, id="injected-without-a-name"),
         pytest.param({"app": "app"}, False, True, id="unknown-to-istio"),
         pytest.param(
-            {rule.CANONICAL_NAME: "gateway", "sidecar.istio.io/inject": "false"},
+            {istio.CANONICAL_NAME: "gateway", "sidecar.istio.io/inject": "false"},
             False,
             True,
             id="gateway-that-is-not-injected",
@@ -475,7 +469,7 @@ def test_the_webhook_selects_by_istios_label_only_where_istio_is_known_to_write_
 def test_the_api_server_weighs_pods_only_where_no_label_tells_the_injected_ones() -> None:
     assert at(webhook_configuration(labels_canonical_name=True), "matchConditions") == [[]]
     ((condition,),) = at(webhook_configuration(labels_canonical_name=False), "matchConditions")
-    assert rule.STATUS in condition["expression"]
+    assert istio.STATUS in condition["expression"]
 
 
 def test_nothing_else_of_the_webhook_goes_by_that_label() -> None:
@@ -604,7 +598,7 @@ def test_kyverno_leaves_stored_pods_alone() -> None:
 
 def test_a_cluster_policy_never_merges_into_the_list_of_init_containers() -> None:
     # A strategic merge puts what it names first, and so a native sidecar last.
-    for remedy in Remedy:
+    for remedy in RemedyKind:
         found = policy_of(BackendKind.CLUSTER_POLICY, with_policy(remedy=remedy))
         for merge in at(found, "patchStrategicMerge"):
             assert set(merge) == {"metadata"}
@@ -723,7 +717,7 @@ def test_a_selector_is_refused_or_stays_a_label(text: str, form: BackendKind) ->
 @REMEDIES
 @pytest.mark.parametrize("name", ["null", "true", "1e3", "0x1", "no", "0", "1337", "12-34-56"])
 def test_a_name_that_yaml_would_read_as_something_else_stays_text(
-    form: BackendKind, remedy: Remedy, name: str
+    form: BackendKind, remedy: RemedyKind, name: str
 ) -> None:
     options = Config(
         remedy=remedy.value,

@@ -17,7 +17,7 @@ from init_egress.mesh.istiod import (
     namespace,
     read,
 )
-from init_egress.rule.decision import EXCLUDE_RANGES
+from init_egress.rule.istio import EXCLUDE_RANGES
 
 
 def pilot(value: str = "kubeflow") -> Related:

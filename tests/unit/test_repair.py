@@ -29,8 +29,9 @@ from init_egress.existing.mutation import is_considered as considered
 from init_egress.existing.survey import JudgedPod, Scope, StoredPod
 from init_egress.kube.client import Forbidden
 from init_egress.kube.paging import ApiClient
-from init_egress.rule.decision import EXCLUDE_RANGES, SKIP_LABEL, STATUS, Policy, Remedy
+from init_egress.rule.istio import EXCLUDE_RANGES, SKIP_LABEL, STATUS
 from init_egress.rule.pod import Namespace
+from init_egress.rule.policy import Policy, RemedyKind
 
 Manifest = dict[str, Any]
 
@@ -138,7 +139,7 @@ PLANS = [
 
 @pytest.mark.parametrize(("pod", "remedy", "restart", "deed", "words"), PLANS)
 def test_the_plan(pod: Manifest, remedy: str, restart: str, deed: Action, words: str) -> None:
-    judged = seen(pod, Policy(remedy=Remedy(remedy)))
+    judged = seen(pod, Policy(remedy=RemedyKind(remedy)))
     assert considered(judged)
 
     step = plan(judged, Restart(restart))
@@ -155,7 +156,8 @@ def test_a_pod_beyond_remedy_is_left_for_the_reason_that_the_rule_gives() -> Non
 
     assert (step.deed, step.reason) == (
         Action.LEAVE,
-        "fetch stand behind istio-init, which no annotation reaches any more",
+        "fetch: istio-init runs first, and its arguments were set at injection, so annotations"
+        " have no effect",
     )
 
 

@@ -14,10 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from init_egress.rule import decision as rule
-from init_egress.rule.decision import Decision, PatchOperation, Policy, Remedy, Verdict, decide
+from init_egress.rule import decision, istio
+from init_egress.rule.decision import Decision, decide
+from init_egress.rule.patch import PatchOperation, escape
 from init_egress.rule.pod import Namespace, Pod
+from init_egress.rule.policy import Policy, RemedyKind
 from init_egress.rule.selector import EVERYTHING
+from init_egress.rule.verdict import Verdict
 from init_egress.webhook import review
 from init_egress.webhook.review import Context, NotAReview, answer
 from tests.strategies import Json, pods, policies, unrestricted
@@ -34,7 +37,7 @@ INTERESTING = (Verdict.NEEDS_REMEDY.value, Verdict.BEYOND_REMEDY.value)
 
 def pod(*names: str, **spec: Any) -> Json:
     return {
-        "metadata": {"annotations": {rule.STATUS: "{}"}},
+        "metadata": {"annotations": {istio.STATUS: "{}"}},
         "spec": {
             "initContainers": [{"name": name} for name in names or ("fetch",)],
             "containers": [{"name": "istio-proxy"}],
@@ -142,18 +145,20 @@ def test_a_warning_says_what_was_set_and_why() -> None:
     (warning,) = response(encoded(asked(pod("fetch", "wait"))))["warnings"]
     assert warning == (
         "istio-init-egress: fetch, wait cut off before the sidecar runs; "
-        f"set {rule.EXCLUDE_RANGES}=0.0.0.0/0,::/0"
+        f"set {istio.EXCLUDE_RANGES}=0.0.0.0/0,::/0"
     )
 
 
 @pytest.mark.parametrize(
     ("remedy", "field", "change"),
     [
-        (Remedy.PROXY_USER, "runAsUser", "user 1337 was given to fetch, third"),
-        (Remedy.PROXY_GROUP, "runAsGroup", "group 1337 was given to fetch, third"),
+        (RemedyKind.PROXY_USER, "runAsUser", "set runAsUser 1337 on fetch, third"),
+        (RemedyKind.PROXY_GROUP, "runAsGroup", "set runAsGroup 1337 on fetch, third"),
     ],
 )
-def test_a_warning_says_who_was_given_an_identity(remedy: Remedy, field: str, change: str) -> None:
+def test_a_warning_says_who_was_given_an_identity(
+    remedy: RemedyKind, field: str, change: str
+) -> None:
     raw = pod("fetch", "second", "third")
     raw["spec"]["initContainers"][1]["securityContext"] = {field: 5}
     raw["spec"]["initContainers"][2]["securityContext"] = {}
@@ -229,7 +234,7 @@ def test_a_probe_is_answered_by_the_one_it_asks(
     label: str | None, probe: str, verdict: str
 ) -> None:
     raw = pod()
-    raw["metadata"]["labels"] = {rule.PROBE_LABEL: label} if label else None
+    raw["metadata"]["labels"] = {istio.PROBE_LABEL: label} if label else None
     told = response(encoded(asked(raw)), Context(Policy(), probe))
     assert verdict_of(told) == verdict
 
@@ -238,7 +243,7 @@ def test_a_bug_in_the_decision_denies_nobody(monkeypatch: pytest.MonkeyPatch) ->
     def failing(*_: object) -> Decision:
         raise KeyError("a bug")
 
-    monkeypatch.setattr(rule, "decide", failing)
+    monkeypatch.setattr(decision, "decide", failing)
     body = encoded(asked(pod()))
     told = response(body)
     assert told["auditAnnotations"] == {review.ERROR: "KeyError in the webhook; see its log"}
@@ -246,13 +251,13 @@ def test_a_bug_in_the_decision_denies_nobody(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_key_is_escaped_and_only_it_is_touched(monkeypatch: pytest.MonkeyPatch) -> None:
-    change = PatchOperation("add", f"/metadata/annotations/{rule.escape('a/b~c')}", "1")
-    decision = Decision(Verdict.NEEDS_REMEDY, "so", ("fetch",), (change,))
-    monkeypatch.setattr(rule, "decide", lambda *_: decision)
+    change = PatchOperation("add", f"/metadata/annotations/{escape('a/b~c')}", "1")
+    decided = Decision(Verdict.NEEDS_REMEDY, "so", ("fetch",), (change,))
+    monkeypatch.setattr(decision, "decide", lambda *_: decided)
     told = response(encoded(asked(pod())))
     assert told["warnings"] == ["istio-init-egress: so; set a/b~c=1"]
     after = jsonpatch.apply_patch(pod(), patch_of(told))
-    assert after["metadata"]["annotations"] == {rule.STATUS: "{}", "a/b~c": "1"}
+    assert after["metadata"]["annotations"] == {istio.STATUS: "{}", "a/b~c": "1"}
 
 
 # --- What is refused -----------------------------------------------------------------------------

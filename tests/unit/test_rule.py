@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from init_egress.rule import decision as rule
-from init_egress.rule import selector
-from init_egress.rule.decision import (
+from init_egress.rule import decision, selector
+from init_egress.rule.decision import Decision
+from init_egress.rule.istio import (
     EXCLUDE_PORTS,
     EXCLUDE_RANGES,
     INCLUDE_PORTS,
@@ -19,14 +19,11 @@ from init_egress.rule.decision import (
     SKIP_LABEL,
     STATUS,
     SYSTEM_NAMESPACES,
-    Decision,
-    ExistingAnnotation,
-    PatchOperation,
-    Policy,
-    Remedy,
-    Verdict,
 )
+from init_egress.rule.patch import PatchOperation, escape
 from init_egress.rule.pod import Namespace, Pod
+from init_egress.rule.policy import ExistingAnnotation, Policy, RemedyKind
+from init_egress.rule.verdict import Verdict
 
 TEAM = Namespace("team", {"istio-injection": "enabled"})
 EVERYTHING_EXCLUDED = "0.0.0.0/0,::/0"
@@ -122,7 +119,7 @@ def native_pod(*own: Json, before: tuple[Json, ...] = (), **fields: Any) -> Pod:
 
 
 def decide(a_pod: Pod, policy: Policy | None = None, namespace: Namespace = TEAM) -> Decision:
-    return rule.decide(a_pod, namespace, policy or Policy())
+    return decision.decide(a_pod, namespace, policy or Policy())
 
 
 def verdict(a_pod: Pod, policy: Policy | None = None, namespace: Namespace = TEAM) -> Verdict:
@@ -136,8 +133,8 @@ def new_annotations(decision: Decision) -> dict[str, object]:
     return {keys[operation.path]: operation.value for operation in decision.patch}
 
 
-PROXY_USER = Policy(remedy=Remedy.PROXY_USER)
-PROXY_GROUP = Policy(remedy=Remedy.PROXY_GROUP)
+PROXY_USER = Policy(remedy=RemedyKind.PROXY_USER)
+PROXY_GROUP = Policy(remedy=RemedyKind.PROXY_GROUP)
 
 
 # --- Namespaces, labels, selectors ---------------------------------------------------------------
@@ -298,7 +295,7 @@ def test_names_are_ignored_only_if_they_are_the_same(name: str) -> None:
 
 
 def test_an_ignored_container_beside_one_that_is_cut_off_is_left_alone() -> None:
-    policy = Policy(remedy=Remedy.PROXY_USER, ignored=("volume-permissions",))
+    policy = Policy(remedy=RemedyKind.PROXY_USER, ignored=("volume-permissions",))
     decision = decide(cni_pod(init("volume-permissions"), init("fetch")), policy)
     assert decision.cut_off == ("fetch",)
     assert [operation.path for operation in decision.patch] == [
@@ -684,9 +681,9 @@ def test_the_default_remedy_excludes_every_address_of_both_families() -> None:
 
 
 def test_slashes_in_a_key_are_escaped_for_a_json_pointer() -> None:
-    assert rule.escape("a~b/c~1") == "a~0b~1c~01"
-    assert rule.escape(EXCLUDE_RANGES) == RANGES_POINTER.rpartition("/")[2]
-    assert rule.escape("plain.key") == "plain.key"
+    assert escape("a~b/c~1") == "a~0b~1c~01"
+    assert escape(EXCLUDE_RANGES) == RANGES_POINTER.rpartition("/")[2]
+    assert escape("plain.key") == "plain.key"
 
 
 def test_both_annotations_are_written_where_both_are_configured() -> None:

@@ -11,21 +11,18 @@ import msgspec
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from init_egress.rule.decision import (
+from init_egress.rule.decision import Decision, decide
+from init_egress.rule.istio import (
     EXCLUDE_PORTS,
     EXCLUDE_RANGES,
     GO_SPACE,
     INCLUDE_RANGES,
     ISTIO_CONTAINERS,
     STATUS,
-    Decision,
-    ExistingAnnotation,
-    Policy,
-    Remedy,
-    Verdict,
-    decide,
 )
 from init_egress.rule.pod import Namespace, Pod
+from init_egress.rule.policy import ExistingAnnotation, Policy, RemedyKind
+from init_egress.rule.verdict import Verdict
 from tests.strategies import (
     OWN,
     TEAM,
@@ -80,7 +77,7 @@ def without(raw: Json, *keys: str) -> Json:
 
 
 def field_of(policy: Policy) -> str:
-    return "runAsUser" if policy.remedy is Remedy.PROXY_USER else "runAsGroup"
+    return "runAsUser" if policy.remedy is RemedyKind.PROXY_USER else "runAsGroup"
 
 
 @searching

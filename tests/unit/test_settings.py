@@ -19,7 +19,7 @@ from init_egress.config import (
     Settings,
 )
 from init_egress.rule import selector
-from init_egress.rule.decision import ExistingAnnotation, Policy, Remedy
+from init_egress.rule.policy import ExistingAnnotation, Policy, RemedyKind
 
 
 def problems(**options: str) -> tuple[Problem, ...]:
@@ -44,7 +44,7 @@ def test_the_defaults_are_valid() -> None:
     assert Config().settings() == Settings(
         backend=Backend.AUTO,
         policy=Policy(
-            remedy=Remedy.EXCLUDE_IP_RANGES,
+            remedy=RemedyKind.EXCLUDE_IP_RANGES,
             ranges=("0.0.0.0/0", "::/0"),
             ports=(),
             existing=ExistingAnnotation.MERGE,
@@ -273,8 +273,8 @@ def test_ranges_may_be_empty_if_ports_are_given() -> None:
     assert found.policy.ports == ("443",)
 
 
-@pytest.mark.parametrize("remedy", list(Remedy), ids=lambda r: r.value)
-def test_ranges_and_ports_both_empty_are_an_error(remedy: Remedy) -> None:
+@pytest.mark.parametrize("remedy", list(RemedyKind), ids=lambda r: r.value)
+def test_ranges_and_ports_both_empty_are_an_error(remedy: RemedyKind) -> None:
     found = problem(exclude_outbound_ip_ranges="", remedy=remedy.value)
     assert found.option == "exclude-outbound-ip-ranges"
     assert "exclude-outbound-ports" in found.reason

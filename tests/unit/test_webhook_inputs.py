@@ -12,7 +12,7 @@ import pytest
 
 import init_egress
 from init_egress.config import Config
-from init_egress.rule.decision import Remedy
+from init_egress.rule.policy import RemedyKind
 from init_egress.rule.selector import EVERYTHING
 from init_egress.webhook.inputs import InvalidInput, load_settings
 from init_egress.webhook.review import Context
@@ -34,7 +34,7 @@ def test_settings_are_the_charms_options(tmp_path: Path) -> None:
         revision: "7"
     """
     found = load_settings(written(tmp_path, text))
-    assert found.context.policy.remedy is Remedy.PROXY_GROUP
+    assert found.context.policy.remedy is RemedyKind.PROXY_GROUP
     assert found.context.policy.ports == ("443",)
     assert found.context.policy.pods.matches({"app": ""})
     assert (found.context.probe, found.revision) == ("abc", "7")

@@ -18,8 +18,9 @@ from init_egress.backends.verification import Effect, Verification, examine
 from init_egress.kube.client import Cluster, Unreachable
 from init_egress.kube.paging import map_concurrent
 from init_egress.results import LimitedResults
-from init_egress.rule.decision import Policy, Verdict
 from init_egress.rule.pod import Namespace
+from init_egress.rule.policy import Policy
+from init_egress.rule.verdict import Verdict
 
 PROGRESS_EVERY = 50
 """Namespaces after which it is said how far it has come."""

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -20,8 +21,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from init_egress.backends.certificates import Trust
 from init_egress.config import FailurePolicy, Settings
-from init_egress.rule import decision as rule
-from init_egress.rule.decision import Policy, Remedy
+from init_egress.rule import istio
+from init_egress.rule.patch import annotation_path
+from init_egress.rule.policy import Policy
+from init_egress.rule.remedies import REMEDIES
 from init_egress.rule.selector import Operator, Requirement
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "templates"
@@ -194,7 +197,7 @@ _NOT_REFUSED = Requirement("sidecar.istio.io/inject", Operator.NOT_IN, ("false",
 _ASKED_FOR = Requirement("sidecar.istio.io/inject", Operator.IN, ("true",))
 # What Istio's own templates leave on a Pod. Gateways and waypoints that are not injected carry the
 # name too, and refuse (istio/istio: manifests/charts/gateways, files/waypoint.yaml of istiod's).
-_HAS_CANONICAL_NAME = (Requirement(rule.CANONICAL_NAME, Operator.EXISTS), _NOT_REFUSED)
+_HAS_CANONICAL_NAME = (Requirement(istio.CANONICAL_NAME, Operator.EXISTS), _NOT_REFUSED)
 _UNLABELLED = (_by_injection_label(Operator.DOES_NOT_EXIST), _by_revision(Operator.DOES_NOT_EXIST))
 
 # istio/istio: manifests/charts/istio-control/istio-discovery/templates/mutatingwebhook.yaml, with
@@ -243,9 +246,10 @@ def render(
     """
     environment = _environment()
     policy = settings.policy
-    injected = f"{json.dumps(rule.STATUS)} in object.metadata.?annotations.orValue({{}})"
+    remedy = REMEDIES[policy.remedy]
+    injected = f"{json.dumps(istio.STATUS)} in object.metadata.?annotations.orValue({{}})"
     context: dict[str, object] = {
-        "rule": rule,
+        "rule": istio,
         "policy": policy,
         "name": owner.name,
         "labels": owner.labels,
@@ -254,9 +258,9 @@ def render(
         "namespace_expressions": _namespace_expressions(policy),
         "pod_expressions": policy.pods.expressions(),
         "pod_conditions": [_condition(r) for r in policy.pods.requirements],
-        "untouched": [*rule.ISTIO_CONTAINERS, *policy.ignored],
+        "untouched": [*istio.ISTIO_CONTAINERS, *policy.ignored],
         "excludes": _excludes(policy),
-        "identity": _IDENTITY.get(policy.remedy),
+        "identity": remedy.identity,
         "injected": injected,
         "injected_expressions": [r.expression() for r in _HAS_CANONICAL_NAME]
         if labels_canonical_name
@@ -267,11 +271,12 @@ def render(
             b.expressions() for b in (*INJECTION, *([BY_DEFAULT] if injects_by_default else []))
         ],
     }
-    variables, mutation = _CEL[policy.remedy]
-    context["variables"] = "".join(environment.get_template(t).render(context) for t in variables)
-    context["mutation"] = environment.get_template(mutation).render(context)
+    context["variables"] = "".join(
+        environment.get_template(t).render(context) for t in remedy.cel_variables
+    )
+    context["mutation"] = environment.get_template(remedy.cel_mutation).render(context)
     text = "---\n".join(environment.get_template(t).render(context) for t in _TEMPLATES[form])
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml.load_all(text, _Loader) if document]
 
 
 def render_exporter(exporter: ExporterValues, owner: Application) -> list[Manifest]:
@@ -283,7 +288,7 @@ def render_exporter(exporter: ExporterValues, owner: Application) -> list[Manife
     """
     template = _environment().get_template("exporter/workload.yaml.j2")
     text = template.render(exporter=exporter, labels=owner.labels)
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml.load_all(text, _Loader) if document]
 
 
 def probe_pod(
@@ -305,7 +310,7 @@ def probe_pod(
         annotations={**annotations},
         container=PROBE_CONTAINER,
     )
-    return yaml.safe_load(text)
+    return yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader
 
 
 def labelled(pod: Manifest, label: str) -> Manifest:
@@ -313,13 +318,17 @@ def labelled(pod: Manifest, label: str) -> Manifest:
     metadata = pod["metadata"]
     if not isinstance(metadata, dict):
         raise TypeError("a Pod without metadata")
-    labels = {**(metadata.get("labels") or {}), rule.PROBE_LABEL: label}
+    labels = {**(metadata.get("labels") or {}), istio.PROBE_LABEL: label}
     return {**pod, "metadata": {**metadata, "labels": labels}}
 
 
 def to_yaml(manifests: list[Manifest]) -> str:
     """Write manifests the way `kubectl apply -f` reads them, expressions line by line."""
     return yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, width=100)
+
+
+# In C where PyYAML was built with libyaml: ten times as fast, and each event renders.
+_Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -341,22 +350,9 @@ _TEMPLATES = {
     BackendKind.MUTATING_POLICY: ("kyverno/mutating-policy.yaml.j2",),
     BackendKind.WEBHOOK: ("webhook/workload.yaml.j2", "webhook/configuration.yaml.j2"),
 }
-_CEL = {
-    Remedy.EXCLUDE_IP_RANGES: (
-        ("cel/variables.yaml.j2", "cel/exclude-annotations.yaml.j2"),
-        "cel/exclude-mutation.cel.j2",
-    ),
-    Remedy.PROXY_USER: (("cel/variables.yaml.j2",), "cel/identity-mutation.cel.j2"),
-    Remedy.PROXY_GROUP: (("cel/variables.yaml.j2",), "cel/identity-mutation.cel.j2"),
-}
-_IDENTITY: Mapping[Remedy, Mapping[str, str]] = MappingProxyType(
-    {
-        Remedy.PROXY_USER: {"field": "runAsUser", "variable": "uid"},
-        Remedy.PROXY_GROUP: {"field": "runAsGroup", "variable": "gid"},
-    }
-)
 
 
+@cache
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -376,8 +372,8 @@ def _environment() -> Environment:
 def _namespace_expressions(policy: Policy) -> list[dict[str, object]]:
     """Namespaces the charm acts in. Labels of a namespace don't change during an admission."""
     always = (
-        Requirement("kubernetes.io/metadata.name", Operator.NOT_IN, rule.SYSTEM_NAMESPACES),
-        Requirement(rule.SKIP_LABEL, Operator.NOT_IN, ("true",)),
+        Requirement("kubernetes.io/metadata.name", Operator.NOT_IN, istio.SYSTEM_NAMESPACES),
+        Requirement(istio.SKIP_LABEL, Operator.NOT_IN, ("true",)),
     )
     return [requirement.expression() for requirement in (*always, *policy.namespaces.requirements)]
 
@@ -404,7 +400,7 @@ def _excludes(policy: Policy) -> list[dict[str, object]]:
     """
     ranges = {
         "name": "ranges",
-        "key": rule.EXCLUDE_RANGES,
+        "key": istio.EXCLUDE_RANGES,
         "elements": policy.ranges,
         "text": ",".join(policy.ranges),
         "complete": 'variables.ranges.join(",")',
@@ -412,14 +408,14 @@ def _excludes(policy: Policy) -> list[dict[str, object]]:
     }
     ports = {
         "name": "ports",
-        "key": rule.EXCLUDE_PORTS,
+        "key": istio.EXCLUDE_PORTS,
         "elements": policy.ports,
         "text": ",".join(policy.ports),
-        "complete": f"variables.annotations[{json.dumps(rule.EXCLUDE_PORTS)}]",
-        "complete_jmes": f"podAnnotations.{json.dumps(rule.EXCLUDE_PORTS)}",
+        "complete": f"variables.annotations[{json.dumps(istio.EXCLUDE_PORTS)}]",
+        "complete_jmes": f"podAnnotations.{json.dumps(istio.EXCLUDE_PORTS)}",
     }
     return [
-        {**exclude, "path": rule.annotation_path(str(exclude["key"]))}
+        {**exclude, "path": annotation_path(str(exclude["key"]))}
         for exclude in (ranges, ports)
         if exclude["elements"]
     ]

@@ -19,16 +19,12 @@ from init_egress.backends.manifests import Application, BackendKind, Manifest
 from init_egress.kube.client import Cluster, ClusterError, Refused
 from init_egress.kube.wait import poll
 from init_egress.mesh.istiod import Mesh
-from init_egress.rule.decision import (
-    NATIVE_SIDECAR,
-    SKIP_LABEL,
-    SYSTEM_NAMESPACES,
-    PatchOperation,
-    Policy,
-    Verdict,
-    decide,
-)
+from init_egress.rule.decision import decide
+from init_egress.rule.istio import NATIVE_SIDECAR, SKIP_LABEL, SYSTEM_NAMESPACES
+from init_egress.rule.patch import PatchOperation
 from init_egress.rule.pod import Namespace, Pod
+from init_egress.rule.policy import Policy
+from init_egress.rule.verdict import Verdict
 
 NOBODY = "none"
 """The probe label that no policy answers."""

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from init_egress.existing.survey import JudgedPod
-from init_egress.rule.decision import Policy, Remedy, Verdict
+from init_egress.rule.policy import Policy
+from init_egress.rule.remedies import REMEDIES
+from init_egress.rule.verdict import Verdict
 
 
 class Commands(Protocol):
@@ -86,7 +88,7 @@ def todo(seen: JudgedPod, policy: Policy, commands: Commands) -> str:
     if seen.decision.verdict is Verdict.NEEDS_REMEDY or (seen.too_late and seen.stuck):
         return _renewal(seen, commands)
     if seen.decision.verdict is Verdict.BEYOND_REMEDY:
-        return _other_remedy(seen, policy, commands)
+        return REMEDIES[policy.remedy].advice(seen.decision.cut_off, commands.configure)
     if seen.too_late:
         return "nothing now: its annotations take effect when it is made anew"
     if seen.stuck:
@@ -103,12 +105,3 @@ def _renewal(seen: JudgedPod, commands: Commands) -> str:
     if seen.pod.status.phase == "Running":
         return f"nothing now: its init containers are done; to renew it: {commands.restart(seen)}"
     return f"wait; if it gets stuck: {commands.renew(seen)}"
-
-
-def _other_remedy(seen: JudgedPod, policy: Policy, commands: Commands) -> str:
-    if policy.remedy is Remedy.EXCLUDE_IP_RANGES:
-        other = commands.configure("remedy", Remedy.PROXY_GROUP.value)
-        return f"turn on the mesh's CNI plugin or native sidecars, or: {other}"
-    names = ", ".join(seen.decision.cut_off)
-    other = commands.configure("remedy", Remedy.EXCLUDE_IP_RANGES.value)
-    return f"give {names} the proxy's user or group in its own manifest, or: {other}"

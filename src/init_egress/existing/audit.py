@@ -26,8 +26,9 @@ from init_egress.existing.survey import (
 )
 from init_egress.kube.paging import ApiClient
 from init_egress.results import LimitedResults
-from init_egress.rule import decision as rule
-from init_egress.rule.decision import Policy, Verdict
+from init_egress.rule import istio
+from init_egress.rule.policy import Policy
+from init_egress.rule.verdict import Verdict
 from init_egress.table import columns
 
 PROGRESS_EVERY = 5_000
@@ -211,12 +212,12 @@ def excludes(pod: StoredPod) -> Excludes | None:
     reads. Mesh-wide excludes are in them: Istio writes them there when it injects a Pod
     (istio/istio: manifests/charts/istio-control/istio-discovery/files/injection-template.yaml).
     """
-    if rule.STATUS not in pod.annotations:
+    if istio.STATUS not in pod.annotations:
         return None
-    ranges = pod.annotations.get(rule.EXCLUDE_RANGES, "")
-    ports = pod.annotations.get(rule.EXCLUDE_PORTS, "")
+    ranges = pod.annotations.get(istio.EXCLUDE_RANGES, "")
+    ports = pod.annotations.get(istio.EXCLUDE_PORTS, "")
     for container in pod.init_containers:
-        if container.name == rule.ISTIO_INIT:
+        if container.name == istio.ISTIO_INIT:
             args = container.args or ()
             ranges, ports = _value(args, _RANGES_FLAG), _value(args, _PORTS_FLAG)
     return Excludes(ranges, ports) if ranges or ports else None

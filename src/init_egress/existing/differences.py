@@ -11,9 +11,10 @@ from datetime import datetime
 
 from init_egress.existing.pod_template import TemplatePod, is_of_another_revision
 from init_egress.existing.survey import JudgedPod
-from init_egress.rule import decision as rule
-from init_egress.rule.decision import Decision, Verdict
+from init_egress.rule import istio
+from init_egress.rule.decision import Decision
 from init_egress.rule.pod import Pod
+from init_egress.rule.verdict import Verdict
 
 _READ_BY_THE_MESH = (
     "sidecar.istio.io/",
@@ -21,7 +22,7 @@ _READ_BY_THE_MESH = (
     "istio.io/",
     "istio-init-egress/",
 )
-_EXCLUDES = (rule.EXCLUDE_RANGES, rule.EXCLUDE_PORTS)
+_EXCLUDES = (istio.EXCLUDE_RANGES, istio.EXCLUDE_PORTS)
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def _annotated(seen: JudgedPod) -> Iterator[str]:
 
 
 def _injection(seen: JudgedPod, anew: Anew, labelled: datetime | None) -> Iterator[str]:
-    then, now = rule.STATUS in seen.pod.annotations, rule.STATUS in anew.without.annotations
+    then, now = istio.STATUS in seen.pod.annotations, istio.STATUS in anew.without.annotations
     if then == now:
         return
     if then:
@@ -124,7 +125,7 @@ def _template(seen: JudgedPod, anew: Anew) -> Iterator[str]:
 
 
 def _charm(seen: JudgedPod, anew: Anew, in_force: InForce | None) -> Iterator[str]:
-    if anew.before.verdict is not Verdict.NEEDS_REMEDY or rule.STATUS not in seen.pod.annotations:
+    if anew.before.verdict is not Verdict.NEEDS_REMEDY or istio.STATUS not in seen.pod.annotations:
         return
     if anew.after.verdict is Verdict.NEEDS_REMEDY:
         yield "no policy of the charm acts on it now"
@@ -151,7 +152,7 @@ def _charm(seen: JudgedPod, anew: Anew, in_force: InForce | None) -> Iterator[st
 
 
 def _init_containers(pod: Pod) -> list[str]:
-    return [c.name for c in pod.init_containers if c.name not in rule.ISTIO_CONTAINERS]
+    return [c.name for c in pod.init_containers if c.name not in istio.ISTIO_CONTAINERS]
 
 
 def _is_kept(key: str, value: str, stored: Mapping[str, str]) -> bool:

@@ -21,11 +21,13 @@ from init_egress.existing.pod_template import TemplatePod, TemplateUnknown, pod_
 from init_egress.existing.survey import JudgedPod, Scope, StoredNamespace
 from init_egress.kube.client import FIELD_MANAGER, Cluster, NotFound, Refused, Unreachable
 from init_egress.kube.paging import ApiClient
-from init_egress.rule import decision as rule
-from init_egress.rule import trace
-from init_egress.rule.decision import Policy, Verdict
+from init_egress.rule.decision import decide
+from init_egress.rule.inspection import Inspection
 from init_egress.rule.pod import Namespace, Pod
-from init_egress.rule.trace import TraceStep
+from init_egress.rule.policy import Policy
+from init_egress.rule.trace import TraceStep, trace
+from init_egress.rule.verdict import Verdict
+from init_egress.rule.words import change
 
 _INTERNAL_ERROR = 500
 _INJECTION_LABELS = (b'"f:istio-injection"', b'"f:istio.io/rev"')
@@ -150,7 +152,7 @@ def explain(
     labelled = _labelled(stored_namespace)
     return Explanation(
         finding=_finding(bulk, seen, policy, owner),
-        steps=trace.steps(pod, place, policy),
+        steps=trace(Inspection(seen.pod, seen.namespace, policy)),
         outcome=outcome,
         differences=tuple(differences(seen, anew, labelled, in_force)) if anew else (),
     )
@@ -160,7 +162,9 @@ def _finding(bulk: ApiClient, seen: JudgedPod, policy: Policy, owner: Applicatio
     found = audit.find(seen, policy, Juju(owner.application))
     if seen.too_late:
         # By its annotations it is not, but they have no effect.
-        found = msgspec.structs.replace(found, cut_off=rule.cut_off(seen.pod, policy))
+        found = msgspec.structs.replace(
+            found, cut_off=Inspection(seen.pod, seen.namespace, policy).unexempt_names
+        )
     owners = ControllerChain(bulk, Scope(found.namespace))
     chain = [
         f"{reference.kind}/{reference.name}"
@@ -204,8 +208,8 @@ def _try(
     without = cluster.dry_run(namespace.name, manifests.labelled(drafted.pod, NOBODY))
     stored = cluster.dry_run(namespace.name, drafted.pod)
     pod = Pod.from_dict(without)
-    before = rule.decide(pod, namespace, policy)
-    after = rule.decide(Pod.from_dict(stored), namespace, policy)
+    before = decide(pod, namespace, policy)
+    after = decide(Pod.from_dict(stored), namespace, policy)
     return Anew(drafted, pod, before, after), stored
 
 
@@ -213,7 +217,7 @@ def _outcome(
     anew: Anew, stored: Manifest, form: BackendKind, in_force: InForce | None
 ) -> IfCreatedNow:
     changes = tuple(
-        trace.change(anew.without, operation)
+        change(anew.without, operation)
         for operation in anew.before.patch
         if holds(stored, operation)
     )

@@ -27,8 +27,10 @@ from init_egress.existing.survey import JudgedPod, OwnerReference, Scope, Stored
 from init_egress.kube.client import ClusterError, NotFound, Refused
 from init_egress.kube.paging import ApiClient, OverBudget, map_concurrent
 from init_egress.results import LimitedResults
-from init_egress.rule.decision import Policy, Verdict, annotation_path
+from init_egress.rule.patch import annotation_path
 from init_egress.rule.pod import Namespace, Pod
+from init_egress.rule.policy import Policy
+from init_egress.rule.verdict import Verdict
 
 PERIOD = 5.0
 """Seconds between two lines of progress."""

@@ -15,10 +15,11 @@ import msgspec
 
 from init_egress.kube.client import NotFound
 from init_egress.kube.paging import ApiClient, Collection
-from init_egress.rule import decision as rule
 from init_egress.rule import selector
-from init_egress.rule.decision import Decision, Policy
+from init_egress.rule.decision import Decision, decide_on
+from init_egress.rule.inspection import Inspection
 from init_egress.rule.pod import Namespace, ObjectMeta, Pod
+from init_egress.rule.policy import Policy
 
 PATIENCE = timedelta(minutes=5)
 """After this long an init container that runs counts as waiting for a network that never comes."""
@@ -326,10 +327,11 @@ class JudgedPod:
 
 def judge(pod: StoredPod, namespace: Namespace, policy: Policy, now: datetime) -> JudgedPod:
     """Judge one existing Pod."""
-    decision = rule.decide(pod, namespace, policy)
+    found = Inspection(pod, namespace, policy)
+    decision = decide_on(found)
     if pod.is_finished:
         return JudgedPod(pod, namespace, decision, None, too_late=False)
-    names = rule.cut_off(pod, policy)
+    names = found.unexempt_names
     too_late = bool(names) and annotated_too_late(pod)
     return JudgedPod(pod, namespace, decision, stuck(pod, names, now) if names else None, too_late)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from init_egress.rule import decision as rule
+from init_egress.rule import istio
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 INJECTOR = "istio-sidecar-injector"
@@ -140,7 +140,7 @@ class Revision:
             remarks.append("native sidecars are on")
         if self.excluded:
             remarks.append(f"excludes {','.join(self.excluded)} mesh-wide")
-        if value := self.injected.get(rule.EXCLUDE_RANGES):
+        if value := self.injected.get(istio.EXCLUDE_RANGES):
             remarks.append(f"injectedAnnotations exclude {value} on every Pod")
         if self.dns_capture:
             remarks.append("DNS capture: IP ranges don't cover port 53")
@@ -236,7 +236,7 @@ def _revision(suffix: str, injector: Mapping[str, str], mesh: Mapping[str, str])
             for key, value in _at(webhook, "injectedAnnotations").items()
             if value is not None
         },
-        dns_capture=str(metadata.get("ISTIO_META_DNS_CAPTURE", "")) in rule.GO_TRUE,
+        dns_capture=str(metadata.get("ISTIO_META_DNS_CAPTURE", "")) in istio.GO_TRUE,
         injects_by_default=webhook.get("enableNamespacesByDefault") is True,
         registry_only=_at(config, "outboundTrafficPolicy").get("mode") == "REGISTRY_ONLY",
         labels_canonical_name=_every_template_names(injector.get("config", "")),
@@ -251,8 +251,8 @@ def _every_template_names(config: str) -> bool:
         templates = _at(_or_empty(yaml.safe_load(config)), "templates")
     except (TypeError, yaml.YAMLError):
         return False  # nothing else is read from it, so nothing else is lost
-    with_proxy = [text for text in map(str, templates.values()) if rule.ISTIO_PROXY in text]
-    return bool(with_proxy) and all(rule.CANONICAL_NAME in text for text in with_proxy)
+    with_proxy = [text for text in map(str, templates.values()) if istio.ISTIO_PROXY in text]
+    return bool(with_proxy) and all(istio.CANONICAL_NAME in text for text in with_proxy)
 
 
 def _at(tree: object, *path: str) -> Mapping[str, object]:

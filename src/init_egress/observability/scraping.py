@@ -21,7 +21,7 @@ from init_egress.existing.survey import Scope, judge_all
 from init_egress.exporter.snapshot import FILE, AuditCounts, BackendEffect, Snapshot, decode
 from init_egress.kube.client import CONFIG_MAP, DEPLOYMENT, SERVICE, Cluster
 from init_egress.kube.paging import ApiClient
-from init_egress.rule.decision import Policy
+from init_egress.rule.policy import Policy
 
 PORT = 8080
 AUDIT_PERIOD = 240.0

@@ -16,7 +16,7 @@ from granian.rsgi import (
     Scope,
 )
 
-from init_egress.rule.decision import PatchOperation
+from init_egress.rule.patch import PatchOperation
 from init_egress.telemetry.logs import log, log_exception, now, traceback_of, write
 from init_egress.telemetry.plain_http import LIVE, READY, TEXT
 from init_egress.webhook import review

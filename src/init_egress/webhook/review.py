@@ -6,13 +6,13 @@ Pure: bytes in, bytes out. The wire types name only the fields that are read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from init_egress.rule import decision as rule
-from init_egress.rule.decision import Decision, PatchOperation, Policy, Remedy, Verdict
+from init_egress.rule import decision, istio
+from init_egress.rule.decision import Decision
+from init_egress.rule.patch import PatchOperation
 from init_egress.rule.pod import (
     Container,
     EnvVar,
@@ -22,6 +22,9 @@ from init_egress.rule.pod import (
     PodSpec,
     SecurityContext,
 )
+from init_egress.rule.policy import Policy, RemedyKind
+from init_egress.rule.remedies import REMEDIES
+from init_egress.rule.verdict import Verdict
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -41,7 +44,6 @@ VERDICTS = (*(verdict.value for verdict in Verdict), NOT_A_POD, OTHER_PROBE, UNR
 # staging/src/k8s.io/apiserver/pkg/endpoints/filters/warning.go in kubernetes/kubernetes.
 WARNING_LIMIT = 256
 _REASON_LIMIT = 1024
-_ANNOTATION = "/metadata/annotations/"
 
 
 class NotAReview(ValueError):
@@ -132,7 +134,7 @@ class _Container(_Wire, frozen=True):
 
     def read(self) -> Container:
         """The container as the rule's type."""
-        env = _environments.decode(self.env) if self.name == rule.ISTIO_PROXY else None
+        env = _environments.decode(self.env) if self.name == istio.ISTIO_PROXY else None
         return Container(self.name, self.args, env, self.security_context)
 
 
@@ -224,17 +226,19 @@ def answer(body: bytes, context: Context) -> Answer:
     if pod is None:
         warning = f"the Pod was admitted unchanged because it cannot be decoded: {problem}"
         return _answer(request, UNREADABLE, problem, warnings=(_warning(warning),))
-    wanted = pod.labels.get(rule.PROBE_LABEL)
+    wanted = pod.labels.get(istio.PROBE_LABEL)
     if wanted is not None and wanted != context.probe:
-        return _answer(request, OTHER_PROBE, f"{rule.PROBE_LABEL}={wanted} probes another backend")
+        return _answer(
+            request, OTHER_PROBE, f"{istio.PROBE_LABEL}={wanted} probes another backend"
+        )
     try:
-        decision = rule.decide(pod, Namespace(request.namespace), context.policy)
+        decided = decision.decide(pod, Namespace(request.namespace), context.policy)
         return _answer(
             request,
-            decision.verdict.value,
-            decision.reason,
-            patch=decision.patch,
-            warnings=_warnings(pod, decision, context.policy.remedy),
+            decided.verdict.value,
+            decided.reason,
+            patch=decided.patch,
+            warnings=_warnings(pod, decided, context.policy.remedy),
         )
     except Exception as error:
         warning = "the Pod was admitted unchanged because the webhook failed"
@@ -324,28 +328,13 @@ def _answer(
     )
 
 
-def _warnings(pod: Pod, decision: Decision, remedy: Remedy) -> tuple[str, ...]:
-    if decision.patch:
-        changes = _changes(pod, decision.patch, remedy)
-        return (_warning(f"{decision.reason}; {changes}"),)
-    if decision.verdict is Verdict.BEYOND_REMEDY:
-        return (_warning(f"no network in an init container: {decision.reason}"),)
+def _warnings(pod: Pod, decided: Decision, remedy: RemedyKind) -> tuple[str, ...]:
+    if decided.patch:
+        changes = REMEDIES[remedy].warning(pod, decided.patch)
+        return (_warning(f"{decided.reason}; {changes}"),)
+    if decided.verdict is Verdict.BEYOND_REMEDY:
+        return (_warning(f"no network in an init container: {decided.reason}"),)
     return ()
-
-
-def _changes(pod: Pod, patch: Sequence[PatchOperation], remedy: Remedy) -> str:
-    if remedy is Remedy.EXCLUDE_IP_RANGES:
-        return "set " + ", ".join(f"{_key(change)}={change.value}" for change in patch)
-    value = patch[0].value
-    identity = next(iter(value.values())) if isinstance(value, dict) else value
-    # A path is /spec/initContainers/<index>/securityContext, and maybe a field.
-    names = [pod.init_containers[int(change.path.split("/")[3])].name for change in patch]
-    kind = "user" if remedy is Remedy.PROXY_USER else "group"
-    return f"{kind} {identity} was given to {', '.join(names)}"
-
-
-def _key(change: PatchOperation) -> str:
-    return change.path[len(_ANNOTATION) :].replace("~1", "/").replace("~0", "~")
 
 
 def _warning(text: str) -> str:

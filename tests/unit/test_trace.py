@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from init_egress.rule import decision as rule
-from init_egress.rule import selector
-from init_egress.rule.decision import Policy, Remedy, Verdict
+from init_egress.rule import istio, selector
+from init_egress.rule.decision import decide
+from init_egress.rule.inspection import Inspection
 from init_egress.rule.pod import Namespace, Pod
-from init_egress.rule.trace import TraceStep, change, steps
+from init_egress.rule.policy import Policy, RemedyKind
+from init_egress.rule.trace import TraceStep, trace
+from init_egress.rule.verdict import Verdict
+from init_egress.rule.words import change
 from tests.strategies import TEAM, Json, namespaces, pods, policies
 from tests.unit.test_rule_properties import searching
 
@@ -31,14 +34,14 @@ def injected(
     """An injected Pod with a sidecar that isn't native."""
     return Pod.from_dict(
         {
-            "metadata": {"annotations": {rule.STATUS: "{}", **(annotations or {})}, **metadata},
+            "metadata": {"annotations": {istio.STATUS: "{}", **(annotations or {})}, **metadata},
             "spec": {"initContainers": init_containers, "containers": [PROXY]},
         }
     )
 
 
 def last(pod: Pod, policy: Policy = IGNORING, namespace: Namespace = TEAM) -> TraceStep:
-    return steps(pod, namespace, policy)[-1]
+    return trace(Inspection(pod, namespace, policy))[-1]
 
 
 @searching
@@ -48,9 +51,9 @@ def test_the_last_step_is_the_verdict_and_the_only_one_that_fits(
 ) -> None:
     pod = Pod.from_dict(raw)
 
-    told = steps(pod, namespace, policy)
+    told = trace(Inspection(pod, namespace, policy))
 
-    verdict = rule.decide(pod, namespace, policy).verdict
+    verdict = decide(pod, namespace, policy).verdict
     assert [step.verdict for step in told] == list(Verdict)[: list(Verdict).index(verdict) + 1]
     assert [step.fits for step in told] == [step.verdict is verdict for step in told]
     assert all(step.read for step in told)
@@ -66,14 +69,14 @@ def test_the_last_step_is_the_verdict_and_the_only_one_that_fits(
             "namespace: kube-system",
         ),
         (
-            injected(FETCH, labels={rule.SKIP_LABEL: "true"}),
+            injected(FETCH, labels={istio.SKIP_LABEL: "true"}),
             TEAM,
             Verdict.OPTED_OUT,
             "label istio-init-egress/skip of the Pod: true",
         ),
         (
             injected(FETCH),
-            Namespace("team", {rule.SKIP_LABEL: "true"}),
+            Namespace("team", {istio.SKIP_LABEL: "true"}),
             Verdict.OPTED_OUT,
             "label istio-init-egress/skip of namespace team: true",
         ),
@@ -92,7 +95,7 @@ def test_the_last_step_is_the_verdict_and_the_only_one_that_fits(
             "order of init containers: istio-proxy, fetch",
         ),
         (
-            injected(FETCH, annotations={rule.INTERCEPTION_MODE: "NONE"}),
+            injected(FETCH, annotations={istio.INTERCEPTION_MODE: "NONE"}),
             TEAM,
             Verdict.NOT_REDIRECTED,
             "annotation sidecar.istio.io/interceptionMode: 'NONE'",
@@ -104,7 +107,7 @@ def test_the_last_step_is_the_verdict_and_the_only_one_that_fits(
             "fetch runs as user 1337 and the image's group",
         ),
         (
-            injected(FETCH, annotations={rule.EXCLUDE_RANGES: "0.0.0.0/0,::/0"}),
+            injected(FETCH, annotations={istio.EXCLUDE_RANGES: "0.0.0.0/0,::/0"}),
             TEAM,
             Verdict.ALREADY_EXCLUDED,
             "annotation traffic.sidecar.istio.io/excludeOutboundIPRanges: '0.0.0.0/0,::/0'",
@@ -134,16 +137,17 @@ def test_the_step_that_fits_says_what_was_read(
 
 
 def test_a_selector_is_read_only_where_there_is_one() -> None:
+    told = trace(Inspection(injected(FETCH), TEAM, IGNORING))
     pods_of_ml = replace(IGNORING, pods=selector.parse("team=ml"))
 
     assert "pod-selector team in (ml): does not match" in last(injected(FETCH), pods_of_ml).read
-    assert not any("selector" in fact for fact in steps(injected(FETCH), TEAM, IGNORING)[1].read)
+    assert not any("selector" in fact for fact in told[1].read)
 
 
 def test_the_identity_that_is_told_is_the_one_in_effect() -> None:
     pod = Pod.from_dict(
         {
-            "metadata": {"annotations": {rule.STATUS: "{}"}},
+            "metadata": {"annotations": {istio.STATUS: "{}"}},
             "spec": {
                 "securityContext": {"runAsUser": 1000, "runAsGroup": 1337},
                 "initContainers": [{**FETCH, "securityContext": {"runAsUser": 5}}],
@@ -160,7 +164,7 @@ def test_the_identity_that_is_told_is_the_one_in_effect() -> None:
 
 
 def test_a_remedy_that_reaches_no_container_says_whose_identity_is_in_the_way() -> None:
-    policy = replace(IGNORING, remedy=Remedy.PROXY_USER)
+    policy = replace(IGNORING, remedy=RemedyKind.PROXY_USER)
     pod = injected({**FETCH, "securityContext": {"runAsUser": 1000}})
 
     step = last(pod, policy)
@@ -171,10 +175,10 @@ def test_a_remedy_that_reaches_no_container_says_whose_identity_is_in_the_way() 
 
 @pytest.mark.parametrize("context", [None, {}, {"runAsNonRoot": True}])
 def test_a_changed_identity_is_told_by_the_containers_name(context: Json | None) -> None:
-    policy = replace(IGNORING, remedy=Remedy.PROXY_GROUP)
+    policy = replace(IGNORING, remedy=RemedyKind.PROXY_GROUP)
     container = FETCH if context is None else {**FETCH, "securityContext": context}
     pod = injected({"name": "chown"}, container)
 
-    (operation,) = rule.decide(pod, TEAM, policy).patch
+    (operation,) = decide(pod, TEAM, policy).patch
 
     assert change(pod, operation) == "fetch: runAsGroup 1337"

@@ -1,0 +1,98 @@
+"""What is missing of a verdict or a remedy that was added by halves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from init_egress.rule.checks import CHECKS
+from init_egress.rule.policy import RemedyKind
+from init_egress.rule.remedies import REMEDIES
+from init_egress.rule.verdict import Verdict
+
+ROOT = Path(__file__).resolve().parents[2]
+CHARM = yaml.safe_load((ROOT / "charmcraft.yaml").read_text())
+CASES = [yaml.safe_load(path.read_text()) for path in (ROOT / "tests/cases").glob("*.yaml")]
+VERDICTS = [verdict.value for verdict in Verdict]
+REMEDY_NAMES = [kind.value for kind in RemedyKind]
+
+
+def unnamed(page: str, names: Iterable[str]) -> list[str]:
+    """The names that a file of the repository does not hold."""
+    text = (ROOT / page).read_text()
+    return [name for name in names if name not in text]
+
+
+def test_every_verdict_has_its_check_in_order() -> None:
+    assert [check.verdict for check in CHECKS] == list(Verdict)
+
+
+def test_every_check_says_when_it_holds() -> None:
+    assert [check.verdict for check in CHECKS if not check.documentation.endswith(".")] == []
+
+
+def test_the_audit_can_be_asked_for_every_verdict() -> None:
+    assert CHARM["actions"]["audit"]["params"]["verdict"]["enum"] == VERDICTS
+
+
+def test_every_verdict_has_a_case() -> None:
+    expected = {case["expect"]["verdict"] for case in CASES}
+    after = {case["expect"].get("after") for case in CASES}
+
+    assert set(VERDICTS) - expected - after == set()
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "docs/reference/verdicts.md",
+        "docs/how-to/troubleshooting.md",
+    ],
+)
+def test_every_verdict_is_documented(page: str) -> None:
+    assert unnamed(page, VERDICTS) == []
+
+
+def test_every_value_of_the_option_has_its_remedy() -> None:
+    assert list(REMEDIES) == list(RemedyKind)
+    assert [kind for kind, remedy in REMEDIES.items() if remedy.kind is not kind] == []
+
+
+def test_the_option_names_every_remedy() -> None:
+    described = CHARM["config"]["options"]["remedy"]["description"]
+
+    assert [name for name in REMEDY_NAMES if f"{name}:" not in described] == []
+
+
+def test_every_remedy_has_a_case() -> None:
+    default = CHARM["config"]["options"]["remedy"]["default"]
+    configured = {case.get("config", {}).get("remedy", default) for case in CASES}
+
+    assert set(REMEDY_NAMES) - configured == set()
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "docs/explanation/choosing-a-remedy.md",
+        "docs/reference/configuration.md",
+        "docs/reference/data-plane.md",
+        "docs/reference/command-line.md",
+        "README.md",
+    ],
+)
+def test_every_remedy_is_documented(page: str) -> None:
+    names = REMEDY_NAMES if page != "README.md" else REMEDY_NAMES[-1:]
+
+    assert unnamed(page, names) == []
+
+
+@pytest.mark.parametrize("kind", RemedyKind, ids=lambda kind: kind.value)
+def test_every_template_that_a_remedy_names_is_there(kind: RemedyKind) -> None:
+    remedy = REMEDIES[kind]
+    names = (*remedy.cel_variables, remedy.cel_mutation)
+
+    assert [name for name in names if not (ROOT / "templates" / name).is_file()] == []
