@@ -32,7 +32,7 @@ APPLICATION = CHARM["name"]
 MISTAKES = ('juju config istio-init-egress exclude-outbound-ip-ranges="10.0.0.0/8, 192.168.1.1"',)
 PLAIN_VERBS = (
     *("debug-log", "deploy", "refresh", "remove-application", "remove-relation"),
-    *("status", "trust"),
+    *("scale-application", "status", "trust"),
 )
 # Where the words of a status come from.
 SPEAKERS = {
