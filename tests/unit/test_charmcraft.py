@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 
 import charm
 from init_egress.config import Backend, Config, FailurePolicy, PolicyKind
+from init_egress.rule.decision import ExistingAnnotation, Remedy
 
 ROOT = Path(__file__).resolve().parents[2]
 CHARMCRAFT: dict[str, Any] = yaml.safe_load((ROOT / "charmcraft.yaml").read_text())
@@ -22,12 +24,12 @@ ENDPOINTS: dict[str, Any] = {
     for name, endpoint in CHARMCRAFT.get(role, {}).items()
 }
 DEFAULTS = {field.name.replace("_", "-"): field.default for field in fields(Config)}
-CHOICES: dict[str, list[str]] = {
-    "backend": [member.value for member in Backend],
-    "failure-policy": [member.value for member in FailurePolicy],
-    "kyverno-policy-kind": [member.value for member in PolicyKind],
-    "remedy": ["exclude-ip-ranges", "proxy-user", "proxy-group"],
-    "existing-annotation": ["merge", "keep", "replace"],
+CHOICES: dict[str, type[Enum]] = {
+    "backend": Backend,
+    "failure-policy": FailurePolicy,
+    "kyverno-policy-kind": PolicyKind,
+    "remedy": Remedy,
+    "existing-annotation": ExistingAnnotation,
 }
 
 
@@ -43,7 +45,7 @@ def test_an_options_default_is_that_of_the_code(name: str) -> None:
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_an_option_that_is_a_choice_describes_every_choice(name: str) -> None:
-    assert all(choice in OPTIONS[name]["description"] for choice in CHOICES[name])
+    assert all(c.value in OPTIONS[name]["description"] for c in CHOICES[name])
 
 
 @pytest.mark.parametrize("name", OPTIONS)

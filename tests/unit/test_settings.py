@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from enum import Enum
 
 import pytest
 from hypothesis import example, given, settings
@@ -283,20 +284,20 @@ def test_ranges_and_ports_both_empty_are_an_error(remedy: RemedyKind) -> None:
 
 # --- Choices, names, selectors -------------------------------------------------------------------
 
-CHOICES = {
-    "backend": ("auto", "native", "kyverno", "webhook"),
-    "remedy": ("exclude-ip-ranges", "proxy-user", "proxy-group"),
-    "existing_annotation": ("merge", "keep", "replace"),
-    "kyverno_policy_kind": ("auto", "ClusterPolicy", "MutatingPolicy"),
-    "failure_policy": ("ignore", "fail"),
+CHOICES: dict[str, type[Enum]] = {
+    "backend": Backend,
+    "remedy": Remedy,
+    "existing_annotation": ExistingAnnotation,
+    "kyverno_policy_kind": PolicyKind,
+    "failure_policy": FailurePolicy,
 }
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [(option, value) for option, known in CHOICES.items() for value in known]
+    ("option", "choice"), [(option, choice) for option in CHOICES for choice in CHOICES[option]]
 )
-def test_a_known_choice_is_accepted(option: str, value: str) -> None:
-    found = Config.from_options({option.replace("_", "-"): value}).settings()
+def test_a_known_choice_is_accepted(option: str, choice: Enum) -> None:
+    found = Config.from_options({option.replace("_", "-"): choice.value}).settings()
     chosen = {
         "backend": found.backend,
         "remedy": found.policy.remedy,
@@ -304,7 +305,7 @@ def test_a_known_choice_is_accepted(option: str, value: str) -> None:
         "kyverno_policy_kind": found.kyverno_kind,
         "failure_policy": found.failure_policy,
     }
-    assert chosen[option].value == value
+    assert chosen[option] is choice
 
 
 @pytest.mark.parametrize("option", CHOICES)
@@ -312,11 +313,11 @@ def test_a_known_choice_is_accepted(option: str, value: str) -> None:
 def test_an_unknown_choice_is_refused_and_the_known_ones_are_named(
     option: str, value: str
 ) -> None:
-    wrong = value.format(CHOICES[option][0])
+    wrong = value.format(next(iter(CHOICES[option])).value)
     found = problem(**{option: wrong})
     assert found.option == option.replace("_", "-")
     assert repr(wrong) in found.reason
-    assert all(known in found.reason for known in CHOICES[option])
+    assert all(known.value in found.reason for known in CHOICES[option])
 
 
 @pytest.mark.parametrize("name", ["a", "istio-system", "kubeflow", "0-9", "n" * 63])
