@@ -29,6 +29,7 @@ check: lint types
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 	$(BIN)/zizmor --offline --quiet .github
 	$(BIN)/pip-licenses --packages $$($(PINS) requirements.txt requirements-webhook.txt) >/dev/null
 

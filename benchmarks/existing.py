@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.copies import multiply
+from benchmarks.population import Population, Shape, populate, wait_until_started
 from benchmarks.servers import ROOT
 from init_egress.existing.survey import StoredPod
 from init_egress.kube.paging import ApiClient, Collection, map_concurrent
@@ -30,7 +31,6 @@ from tests.testbed import build
 from tests.testbed.control_plane import ControlPlane, control_plane
 from tests.testbed.kwok import Kwok, kwok
 from tests.testbed.network import Network, enter_private_network
-from tests.testbed.population import Population, Shape, populate, wait_until_started
 
 Tell = Callable[[str], None]
 

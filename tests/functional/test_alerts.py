@@ -230,9 +230,9 @@ def test_an_alert_says_which_replica_and_what_helps(
     expected = {
         "exp_labels": labels,
         "exp_annotations": {
-            "summary": "The webhook's certificate ends soon and was not renewed.",
-            "description": "The certificate that a serves ends in 19d 22h 30m 0s. After that the"
-            " API server can't reach it, and Pods are created without the remedy. Run juju run"
+            "summary": "The webhook's certificate expires soon and was not renewed.",
+            "description": "The certificate that a serves expires in 19d 22h 30m 0s. After that"
+            " the API server cannot call it, and Pods are created without the remedy. Run juju run"
             " egress/leader rotate-certificates.",
         },
     }

@@ -32,8 +32,8 @@ POD_WITHOUT_INIT_CONTAINERS: Manifest = {
 }
 
 
-@pytest.mark.parametrize("form", BackendKind, ids=lambda form: form.value)
 @pytest.mark.parametrize("name", [BEFORE_ISTIO, AFTER_KYVERNO])
+@pytest.mark.parametrize("form", BackendKind, ids=lambda form: form.value)
 def test_an_init_container_that_another_webhook_adds_is_helped(
     form: BackendKind,
     name: str,

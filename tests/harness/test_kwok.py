@@ -11,14 +11,7 @@ from lightkube import Client
 from lightkube.resources.apps_v1 import Deployment, ReplicaSet
 from lightkube.resources.core_v1 import Pod
 
-from init_egress.rule.istio import EXCLUDE_RANGES
-from tests.testbed.control_plane import ControlPlane, Manifest, control_plane, controller_manager
-from tests.testbed.fixtures import MakeNamespace
-from tests.testbed.istio import Istiod
-from tests.testbed.kwok import Kwok
-from tests.testbed.kwok import kwok as run_kwok
-from tests.testbed.network import Network
-from tests.testbed.population import (
+from benchmarks.population import (
     Population,
     Shape,
     author,
@@ -26,6 +19,13 @@ from tests.testbed.population import (
     recorded,
     wait_until_started,
 )
+from init_egress.rule.istio import EXCLUDE_RANGES
+from tests.testbed.control_plane import ControlPlane, Manifest, control_plane, controller_manager
+from tests.testbed.fixtures import MakeNamespace
+from tests.testbed.istio import Istiod
+from tests.testbed.kwok import Kwok
+from tests.testbed.kwok import kwok as run_kwok
+from tests.testbed.network import Network
 from tests.testbed.process import wait_until
 
 IN_MESH = {"istio-injection": "enabled"}

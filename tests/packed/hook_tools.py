@@ -5,6 +5,7 @@ What Juju would know is a State in one file, which `JUJU_AGENT_SOCKET_ADDRESS` n
 the unit agent's socket; `tests.packed.juju` writes it and says which hook runs. A tool that is
 refused changes nothing.
 
+It has the tools that this charm and its libraries call; a hook that calls another fails.
 It refuses what Juju 3.6 refuses, in Juju's words. Sources, in github.com/juju/juju: the tools in
 internal/worker/uniter/runner/jujuc, what they call in internal/worker/uniter/runner/context;
 other files are named where they are the source.
@@ -56,7 +57,6 @@ class Secret(TypedDict):
     revisions: list[dict[str, str]]  # the first is revision 1
     pending: dict[str, str]  # becomes a revision when the hook has succeeded
     tracked: int  # the revision that the unit reads; 0: not read yet
-    grants: list[str]  # applications and units that may read it
 
 
 class Action(TypedDict):
@@ -92,12 +92,10 @@ class State(TypedDict):
     config: dict[str, Option]
     relations: dict[str, Relation]  # by id, a number
     secrets: dict[str, Secret]  # by id
-    stored: dict[str, str]  # by state-set
     status: Status
     application_status: Status
     version: str
     resources: dict[str, str]  # paths
-    ports: list[str]
     log: list[str]
     hook: Hook | None
 
@@ -427,41 +425,6 @@ def _result_key(key: str) -> str:
     return key
 
 
-# What a charm stores with Juju
-
-
-@_tool("state-get", **_FORMAT, strict=False)
-def _state_get(state: State, call: Call) -> None:
-    (key,) = call.expect(0, 1) or ["-"]
-    if key in ("", "-"):
-        call.write(state["stored"])
-        return
-    if call.switch("strict") and key not in state["stored"]:
-        raise Refused(f'"{key}" not found')
-    call.write(state["stored"].get(key))
-
-
-@_tool("state-set", file="")
-def _state_set(state: State, call: Call) -> None:
-    settings = _settings(call)
-    for key, value in settings.items():
-        # core/quota/limits.go
-        if len(key.encode()) > 256:
-            raise Refused(f"max allowed key length (256) exceeded by {key[:40]}")
-        if len(value.encode()) > 64 * 1024:
-            raise Refused(f"max allowed value length (65536) exceeded for key {key}")
-    state["stored"].update(settings)
-    # controller/config.go, DefaultMaxCharmStateSize
-    if sum(len(key) + len(value) for key, value in state["stored"].items()) > 2 * 1024 * 1024:
-        raise Refused("max allowed size (2097152) exceeded")
-
-
-@_tool("state-delete")
-def _state_delete(state: State, call: Call) -> None:
-    (key,) = call.expect(1, 1, "no key specified")
-    state["stored"].pop(key, None)
-
-
 # Secrets
 
 
@@ -487,7 +450,6 @@ def _secret_add(state: State, call: Call) -> None:
         revisions=[],
         pending=content,
         tracked=0,
-        grants=[],
     )
     call.printed = f"secret:{name}\n"
 
@@ -552,7 +514,7 @@ def _secret_info_get(state: State, call: Call) -> None:
         "description": secret["description"],
         "rotation": secret["rotate"],
         "expiry": secret["expire"],
-        "access": [{"target": target, "role": "view"} for target in secret["grants"]],
+        "access": [],
     }
     call.write({name: {**info, **{key: value for key, value in optional.items() if value}}})
 
@@ -575,41 +537,6 @@ def _secret_remove(state: State, call: Call) -> None:
         secret["revisions"][int(revision) - 1] = {}
     if not revision or not any(secret["revisions"]):
         del state["secrets"][name]
-
-
-@_tool("secret-grant", **_RELATION, unit="")
-def _secret_grant(state: State, call: Call) -> None:
-    name, relation, unit = _secret_id(call), _relation(state, call), call.text("unit")
-    call.expect(1, 1)
-    application = relation["application"]
-    if unit and unit.partition("/")[0] != application:
-        raise Misused(f'cannot specify unit "{unit}" in relation to application "{application}"')
-    grants = _owned(state, name)["grants"]
-    if (unit or application) not in grants:
-        grants.append(unit or application)
-
-
-@_tool("secret-revoke", **_RELATION, app="", application="", unit="")
-def _secret_revoke(state: State, call: Call) -> None:
-    name, unit = _secret_id(call), call.text("unit")
-    call.expect(1, 1)
-    application = call.text("app", "application")
-    if application and unit:
-        raise Misused("specify only one of application or unit")
-    hook = state["hook"]
-    if call.text("r", "relation") or (hook and hook["relation"]):
-        if application:
-            raise Misused("do not specify both relation and app")
-        application = _relation(state, call)["application"]
-    if not application and not unit:
-        raise Misused("missing relation or application or unit")
-    secret = _owned(state, name)
-    gone = (unit,) if unit else (application,)
-    secret["grants"] = [
-        target
-        for target in secret["grants"]
-        if target not in gone and (unit or target.partition("/")[0] != application)
-    ]
 
 
 def _managed(state: State) -> dict[str, Secret]:
@@ -725,7 +652,7 @@ def _rotate(call: Call) -> str:
     return rotate
 
 
-# The network, ports and resources
+# The network and resources
 
 
 @_tool("network-get", **_FORMAT, **_RELATION, bind_address=False, ingress_address=False,
@@ -761,48 +688,12 @@ def _network_get(state: State, call: Call) -> None:
     )
 
 
-@_tool("unit-get", **_FORMAT)
-def _unit_get(state: State, call: Call) -> None:
-    (setting,) = call.expect(1, 1, "no setting specified")
-    if setting not in ("private-address", "public-address"):
-        raise Misused(f'unknown setting "{setting}"')
-    call.write(state["address"])
-
-
-@_tool("open-port", endpoints="", format="")
-def _open_port(state: State, call: Call) -> None:
-    port = _port(call)
-    if port not in state["ports"]:
-        state["ports"].append(port)
-
-
-@_tool("close-port", endpoints="", format="")
-def _close_port(state: State, call: Call) -> None:
-    port = _port(call)
-    state["ports"] = [opened for opened in state["ports"] if opened != port]
-
-
-@_tool("opened-ports", **_FORMAT, endpoints=False)
-def _opened_ports(state: State, call: Call) -> None:
-    call.expect(0, 0)
-    every = " (*)" if call.switch("endpoints") else ""
-    call.write([f"{port}{every}" for port in sorted(state["ports"])])
-
-
 @_tool("resource-get")
 def _resource_get(state: State, call: Call) -> None:
     (name,) = call.expect(1, 1, "missing required resource name")
     if name not in state["resources"]:
         raise Refused(f'could not download resource: resource "{name}" not found')
     call.printed = state["resources"][name]
-
-
-def _port(call: Call) -> str:
-    (port,) = call.expect(1, 1, "no port or range specified")
-    found = re.fullmatch(r"(\d+(?:-\d+)?)(?:/(tcp|udp))?|icmp", port.lower())
-    if not found:
-        raise Misused(f'expected <port>[/<protocol>] or <from>-<to>[/<protocol>], got "{port}"')
-    return f"{found[1]}/{found[2] or 'tcp'}" if found[1] else "icmp"
 
 
 # Common to several

@@ -346,12 +346,10 @@ def new_state(
         config=dict(config),
         relations={},
         secrets={},
-        stored={},
         status=Status(status="waiting", message="installing agent"),
         application_status=Status(status="unset", message=""),
         version="",
         resources={},
-        ports=[],
         log=[],
         hook=None,
     )

@@ -12,7 +12,7 @@ import yaml
 
 import charm
 from init_egress.config import Backend, Config, FailurePolicy, PolicyKind
-from init_egress.rule.decision import ExistingAnnotation, Remedy
+from init_egress.rule.policy import ExistingAnnotation, RemedyKind
 
 ROOT = Path(__file__).resolve().parents[2]
 CHARMCRAFT: dict[str, Any] = yaml.safe_load((ROOT / "charmcraft.yaml").read_text())
@@ -28,7 +28,7 @@ CHOICES: dict[str, type[Enum]] = {
     "backend": Backend,
     "failure-policy": FailurePolicy,
     "kyverno-policy-kind": PolicyKind,
-    "remedy": Remedy,
+    "remedy": RemedyKind,
     "existing-annotation": ExistingAnnotation,
 }
 

@@ -286,7 +286,7 @@ def test_ranges_and_ports_both_empty_are_an_error(remedy: RemedyKind) -> None:
 
 CHOICES: dict[str, type[Enum]] = {
     "backend": Backend,
-    "remedy": Remedy,
+    "remedy": RemedyKind,
     "existing_annotation": ExistingAnnotation,
     "kyverno_policy_kind": PolicyKind,
     "failure_policy": FailurePolicy,
