@@ -38,7 +38,8 @@ from init_egress.backends.certificates import Identity, Lifetimes, Trust
 from init_egress.backends.manifests import Application, BackendKind
 from init_egress.backends.webhook_deployment import Image, fill
 from init_egress.config import Backend, FailurePolicy, PolicyKind, Settings
-from init_egress.kube.client import Cluster
+from init_egress.kube.client import ApiClient
+from init_egress.kube.cluster import Cluster
 from init_egress.mesh import istiod
 from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.testbed import build, istio
@@ -119,7 +120,7 @@ class Bench:
     def state(self, name: str) -> Iterator[None]:
         """Bring a state of the cluster about, and take it back."""
         with self.plane.client() as client:
-            cluster = Cluster(client)
+            cluster = ApiClient.connect(client.config)
             if name in _POLICIES:
                 reconciler.reconcile(cluster, _POLICIES[name], _OWNER, istio.NAMESPACE)
             elif name in self.webhooks:

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 
 import httpx2
 
-from init_egress.existing.survey import StoredPod
-from init_egress.kube.paging import ApiClient, Collection
+from init_egress.kube.client import ApiClient
+from init_egress.kube.kinds import POD, Resource
+from init_egress.kube.objects import StoredPod
+from init_egress.kube.paging import Collection
 from tests.testbed.control_plane import ControlPlane
 
 _PREFIX = b"/registry/pods/"
@@ -32,8 +34,8 @@ def multiply(plane: ControlPlane, bulk: ApiClient, factor: int, step: int) -> No
         factor: how many times as many.
         step: the number that ends a Pod's name is smaller than this.
     """
-    pods = Collection("/api/v1/pods", StoredPod, lambda pod: pod.place, "Pods")
-    uids = {pod.place: pod.metadata.uid for page in bulk.pages(pods) for pod in page}
+    pods = Collection(Resource.of(POD), StoredPod)
+    uids = {pod.place: pod.metadata.uid for page in bulk.pages(pods) for pod in page.items}
     with httpx2.Client(base_url=plane.etcd, timeout=60, trust_env=False) as etcd:
         batch: list[dict[str, object]] = []
         for key, value in list(_stored(etcd)):

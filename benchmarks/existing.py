@@ -23,8 +23,11 @@ from pathlib import Path
 from benchmarks.copies import multiply
 from benchmarks.population import Population, Shape, populate, wait_until_started
 from benchmarks.servers import ROOT
-from init_egress.existing.survey import StoredPod
-from init_egress.kube.paging import ApiClient, Collection, map_concurrent
+from init_egress.kube.client import ApiClient
+from init_egress.kube.kinds import POD, Resource
+from init_egress.kube.objects import StoredPod
+from init_egress.kube.paging import Collection
+from init_egress.kube.parallel import map_concurrent
 from init_egress.rule.istio import EXCLUDE_RANGES
 from init_egress.rule.patch import escape
 from tests.testbed import build
@@ -174,14 +177,13 @@ def _requests(plane: ControlPlane) -> int:
 def _take_back(plane: ControlPlane) -> None:
     """Remove the annotation from all Pods, fast."""
     bulk = _bulk(plane)
-    pods = Collection("/api/v1/pods", StoredPod, lambda pod: pod.place, "Pods")
+    pods = Collection(Resource.of(POD), StoredPod)
     remove = [{"op": "remove", "path": f"/metadata/annotations/{escape(EXCLUDE_RANGES)}"}]
 
     def without(pod: StoredPod) -> None:
-        path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
-        bulk.patch(path, remove, pod.place)
+        bulk.patch(Resource.of(POD), pod.metadata.name, pod.metadata.namespace, remove)
 
-    listed = (pod for page in bulk.pages(pods) for pod in page)
+    listed = (pod for page in bulk.pages(pods) for pod in page.items)
     for _ in map_concurrent(listed, without):
         pass
 

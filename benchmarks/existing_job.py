@@ -16,8 +16,8 @@ from init_egress.config import Config
 from init_egress.existing.advice import Juju
 from init_egress.existing.audit import audit, document
 from init_egress.existing.mutation import Mutation, MutationReport, MutationResult, Restart
-from init_egress.existing.survey import Scope
-from init_egress.kube.paging import ApiClient
+from init_egress.kube.client import ApiClient
+from init_egress.kube.scope import Scope
 from init_egress.results import ACTION_LIMIT
 
 

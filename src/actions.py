@@ -17,9 +17,10 @@ from init_egress.config import ConfigError, Settings
 from init_egress.existing import audit, explanation, survey
 from init_egress.existing.advice import Juju
 from init_egress.existing.mutation import Mutation, MutationReport, MutationResult, Restart
-from init_egress.existing.survey import Scope
-from init_egress.kube.client import Cluster, ClusterError, Forbidden
-from init_egress.kube.paging import ApiClient
+from init_egress.kube.client import ApiClient
+from init_egress.kube.cluster import Cluster
+from init_egress.kube.errors import ClusterError, Forbidden
+from init_egress.kube.scope import Scope, check_name
 from init_egress.mesh import istiod, sidecars
 from init_egress.results import ACTION_LIMIT
 from init_egress.rule.verdict import Verdict
@@ -64,7 +65,7 @@ class VerifyParams:
 
     def __post_init__(self) -> None:
         if self.namespace:
-            survey.check_name(self.namespace, "Namespace")
+            check_name(self.namespace, "Namespace")
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ class ExplainParams:
     pod: str
 
     def __post_init__(self) -> None:
-        survey.check_name(self.namespace, "Namespace")
-        survey.check_name(self.pod, "Pod")
+        check_name(self.namespace, "Namespace")
+        check_name(self.pod, "Pod")
 
 
 @dataclass(frozen=True)

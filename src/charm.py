@@ -24,7 +24,8 @@ from init_egress.backends.reconciler import ReconcileReport
 from init_egress.backends.verification import Effect
 from init_egress.backends.webhook_deployment import Image, WorkloadInputs
 from init_egress.config import Config, Settings
-from init_egress.kube.client import Cluster, ClusterError, Unreachable
+from init_egress.kube.client import ApiClient
+from init_egress.kube.errors import ClusterError, Unreachable
 from init_egress.mesh import istiod
 from init_egress.observability import scraping
 from init_egress.observability.relations import Observability
@@ -109,7 +110,7 @@ class IstioInitEgressCharm(ops.CharmBase):
         policy = settings.policy if settings else None
         try:
             targets = scraping.update(
-                Cluster.connect(), self._owner, image, report, policy, reconciler.now()
+                ApiClient.connect(), self._owner, image, report, policy, reconciler.now()
             )
             self._observability.publish(targets)
         except ClusterError as error:
@@ -161,7 +162,7 @@ class IstioInitEgressCharm(ops.CharmBase):
         try:
             if self.app.planned_units() > 0:
                 return
-            cluster = Cluster.connect()
+            cluster = ApiClient.connect()
             cluster.prune(self._owner)
             scraping.remove(cluster, self._owner)
         except Exception:
@@ -180,7 +181,7 @@ class IstioInitEgressCharm(ops.CharmBase):
     def _inputs(self, settings: Settings, *, rotate: bool = False) -> actions.Inputs:
         """All that the reconciler needs, from Juju."""
         namespace = self._mesh_namespace(settings)
-        return Cluster.connect(), settings, self._owner, namespace, self._sources(rotate)
+        return ApiClient.connect(), settings, self._owner, namespace, self._sources(rotate)
 
     def _sources(self, rotate: bool) -> WorkloadInputs | None:
         image = self._image()

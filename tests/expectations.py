@@ -11,14 +11,14 @@ import pytest
 from init_egress.backends import manifests
 from init_egress.backends.manifests import Application, BackendKind, Manifest
 from init_egress.config import Settings
-from init_egress.kube.client import (
+from init_egress.kube.cluster import Cluster
+from init_egress.kube.errors import NotFound
+from init_egress.kube.kinds import (
     CONFIG_MAP,
     NATIVE_BINDING,
     NATIVE_POLICY,
     SECRET,
     WEBHOOK_CONFIGURATION,
-    Cluster,
-    NotFound,
 )
 
 APP = Application("expectations", "default")

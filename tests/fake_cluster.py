@@ -17,7 +17,9 @@ from lightkube.core.resource import api_info
 
 from init_egress.backends.manifests import Application, BackendKind, Manifest
 from init_egress.backends.verification import NOBODY
-from init_egress.kube.client import (
+from init_egress.kube.cluster import Cluster
+from init_egress.kube.errors import ClusterError, NotFound, Refused
+from init_egress.kube.kinds import (
     CLUSTER_POLICY,
     CONFIG_MAP,
     DEPLOYMENT,
@@ -26,11 +28,7 @@ from init_egress.kube.client import (
     NATIVE_POLICY,
     OURS,
     WEBHOOK_CONFIGURATION,
-    Cluster,
-    ClusterError,
     Kind,
-    NotFound,
-    Refused,
 )
 from init_egress.rule import istio
 from init_egress.rule.decision import decide
@@ -132,7 +130,7 @@ class FakeCluster(Cluster):
         self._ask("get", f"{_title(kind)} {name}")
         return copy.deepcopy(self._objects.get((_title(kind), namespace, name)))
 
-    def prune(self, owner: Application, keep: Iterable[Manifest] = ()) -> list[str]:
+    def prune(self, application: Application, keep: Iterable[Manifest] = ()) -> list[str]:
         """Delete the application's objects but those to keep."""
         kept = {(str(m["kind"]), str(_metadata(m)["name"])) for m in keep}
         pruned: list[str] = []
@@ -140,7 +138,7 @@ class FakeCluster(Cluster):
             self._ask("list", _title(kind))
             for key in [k for k in self._objects if k[0] == _title(kind)]:
                 labels = _metadata(self._objects[key]).get("labels")
-                if labels != owner.labels or (key[0], key[2]) in kept:
+                if labels != application.labels or (key[0], key[2]) in kept:
                     continue
                 self._ask("delete", f"{key[0]} {key[2]}")
                 del self._objects[key]

@@ -24,9 +24,9 @@ from init_egress.backends.manifests import Application, BackendKind
 from init_egress.config import Config, ConfigError, PolicyKind, Settings
 from init_egress.existing import audit
 from init_egress.existing.advice import Kubectl
-from init_egress.existing.survey import Scope
-from init_egress.kube.client import Cluster, ClusterError, Forbidden, Unreachable
-from init_egress.kube.paging import ApiClient
+from init_egress.kube.client import ApiClient
+from init_egress.kube.errors import ClusterError, Forbidden, Unreachable
+from init_egress.kube.scope import Scope
 from init_egress.mesh import istiod, sidecars
 from init_egress.rule.policy import ExistingAnnotation, RemedyKind
 from init_egress.rule.verdict import Verdict
@@ -125,7 +125,7 @@ def _facts(
 ) -> list[str]:
     """What holds for the mesh; that it can't be read keeps nobody from an audit of Pods."""
     try:
-        config_maps = Cluster.of(config).config_maps(mesh_namespace)
+        config_maps = ApiClient.connect(config).config_maps(mesh_namespace)
     except ClusterError as error:
         return [f"the mesh is not known: {error}"]
     seen = istiod.read(mesh_namespace, config_maps)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lightkube import Client
 
-from init_egress.kube.client import POD
+from init_egress.kube.kinds import POD
 from tests.dataplane.cni import Chain, Rules, Stack
 from tests.dataplane.namespaces import Identity, NetworkNamespace, Target
 from tests.testbed.control_plane import Manifest

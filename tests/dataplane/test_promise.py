@@ -12,7 +12,7 @@ from lightkube.types import PatchType
 
 from init_egress.backends.manifests import BackendKind
 from init_egress.config import Config, ConfigError
-from init_egress.kube.client import POD
+from init_egress.kube.kinds import POD
 from init_egress.rule import istio
 from tests.dataplane import pods, reference
 from tests.dataplane.cni import CniError, Rules, Stack

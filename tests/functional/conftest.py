@@ -12,7 +12,7 @@ from ops import testing
 
 from charm import IstioInitEgressCharm
 from init_egress.backends.manifests import Application, BackendKind
-from init_egress.kube.client import Cluster
+from init_egress.kube.client import ApiClient
 from tests.functional.cases import CASES
 from tests.functional.installation import IMAGE, Installation, still_acts
 from tests.functional.unit import APPLICATION, MODEL, Unit
@@ -32,7 +32,7 @@ def unit(
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig()))
     unit = Unit(testing.Context(IstioInitEgressCharm, app_name=APPLICATION))
     yield unit
-    cluster, owner = Cluster(client), Application(APPLICATION, MODEL)
+    cluster, owner = ApiClient.connect(client.config), Application(APPLICATION, MODEL)
     cluster.prune(owner)
     wait_until(
         lambda: not still_acts(api_server, cluster, unit.settings, owner),

@@ -14,7 +14,9 @@ from init_egress.backends import manifests, reconciler, verification
 from init_egress.backends.manifests import Application, BackendKind
 from init_egress.backends.webhook_deployment import Image, WorkloadInputs
 from init_egress.config import Config, Settings
-from init_egress.kube.client import Cluster, ClusterError
+from init_egress.kube.client import ApiClient
+from init_egress.kube.cluster import Cluster
+from init_egress.kube.errors import ClusterError
 from init_egress.rule import istio
 from init_egress.rule.pod import Namespace
 from tests.testbed.control_plane import ControlPlane, Manifest
@@ -40,7 +42,7 @@ class Installation:
     def __init__(self, plane: ControlPlane, client: Client) -> None:
         self._plane = plane
         self._client = client
-        self._cluster = Cluster(client)
+        self._cluster = ApiClient.connect(client.config)
         self._current: tuple[BackendKind, Settings, Application] | None = None
         self._mesh: Mesh | None = None
 

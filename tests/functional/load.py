@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from lightkube.core.exceptions import ApiError
 
-from init_egress.kube.client import POD
+from init_egress.kube.kinds import POD
 from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.testbed.control_plane import ControlPlane, Manifest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lightkube import Client
 
-from init_egress.kube.client import POD
+from init_egress.kube.kinds import POD
 
 
 def get_stuck(client: Client, namespace: str, name: str, container: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from lightkube import Client
 from ops import testing
 
-from init_egress.kube.client import POD
+from init_egress.kube.kinds import POD
 from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.functional.load import A_POD
 from tests.functional.stuck import get_stuck

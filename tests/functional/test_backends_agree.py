@@ -13,7 +13,7 @@ from lightkube import Client
 
 from init_egress.backends.manifests import BackendKind, labelled
 from init_egress.backends.verification import NOBODY
-from init_egress.kube.client import Cluster
+from init_egress.kube.client import ApiClient
 from init_egress.rule.decision import decide
 from init_egress.rule.istio import CANONICAL_NAME, EXCLUDE_RANGES, STATUS
 from init_egress.rule.pod import Namespace, Pod
@@ -61,7 +61,7 @@ def test_a_backend_makes_of_any_pod_what_the_rule_says(
     policy = installation.use(form, CONFIGURATIONS[name]).policy
     cluster.create_namespace("any-pod", WHERE)
     where = Namespace("any-pod", WHERE)
-    asked = Cluster(client)
+    asked = ApiClient.connect(client.config)
 
     # derandomize: the same Pods in every run, so that a failure is a failure for everybody.
     @settings(
@@ -121,8 +121,8 @@ def test_what_an_annotation_holds_is_never_code(
         }
     )
 
-    untouched = Cluster(client).dry_run(where.name, labelled(pod, NOBODY))
-    touched = Cluster(client).dry_run(where.name, pod)
+    untouched = ApiClient.connect(client.config).dry_run(where.name, labelled(pod, NOBODY))
+    touched = ApiClient.connect(client.config).dry_run(where.name, pod)
 
     decision = decide(Pod.from_dict(untouched), where, policy)
     assert decision.patch

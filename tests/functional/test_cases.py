@@ -11,7 +11,8 @@ from lightkube.resources.core_v1 import Namespace as NamespaceResource
 
 from init_egress.backends import manifests, verification
 from init_egress.backends.manifests import BackendKind
-from init_egress.kube.client import POD, Cluster
+from init_egress.kube.client import ApiClient
+from init_egress.kube.kinds import POD
 from init_egress.rule.decision import decide
 from init_egress.rule.pod import Namespace, Pod
 from init_egress.rule.verdict import Verdict
@@ -52,7 +53,7 @@ def test_the_stored_pod_is_as_the_case_expects(
             with pytest.raises(ApiError, match=r"denied|invalid"):
                 _create(client, namespace, case.pod)
             return
-        injected = Cluster(client).dry_run(
+        injected = ApiClient.connect(client.config).dry_run(
             namespace, manifests.labelled(case.pod, verification.NOBODY)
         )
         stored = _create(client, namespace, case.pod)

@@ -8,7 +8,8 @@ from lightkube import Client
 from lightkube.core.exceptions import ApiError
 from ops import testing
 
-from init_egress.kube.client import FIELD_MANAGER, NATIVE_BINDING, NATIVE_POLICY, POD
+from init_egress.kube.client import FIELD_MANAGER
+from init_egress.kube.kinds import NATIVE_BINDING, NATIVE_POLICY, POD
 from tests.functional.load import A_POD, creating_pods
 from tests.functional.unit import GATEWAY_INFO, Unit, objects
 from tests.testbed.control_plane import STRANGER, ControlPlane
@@ -128,7 +129,7 @@ def test_an_api_server_that_does_not_answer_is_waited_for(
     status = unit.run("update_status")
 
     assert status.name == "waiting"
-    assert "can't list MutatingAdmissionPolicy" in status.message
+    assert "can't list mutatingadmissionpolicies" in status.message
 
 
 # What it keeps on the cluster

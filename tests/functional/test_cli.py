@@ -18,7 +18,8 @@ from lightkube.resources.core_v1 import Namespace as NamespaceResource
 from init_egress import cli
 from init_egress.backends.manifests import Application, BackendKind
 from init_egress.config import Config, Settings
-from init_egress.kube.client import POD, Cluster
+from init_egress.kube.client import ApiClient
+from init_egress.kube.kinds import POD
 from init_egress.mesh import istiod
 from init_egress.rule.verdict import Verdict
 from tests.functional.cases import CASES, Case
@@ -72,7 +73,7 @@ class Rendered:
         rendered = self._render(form, plain, owner)
         self._current = key, rendered, owner
         self._kubectl("apply", rendered)
-        cluster = Cluster(self._client)
+        cluster = ApiClient.connect(self._client.config)
         wait_until(
             lambda: acts(self._plane, cluster, form, settings, owner), f"{form.value} is in force"
         )
@@ -84,7 +85,7 @@ class Rendered:
         (form, settings, _), rendered, owner = self._current
         self._current = None
         self._kubectl("delete", rendered)
-        cluster = Cluster(self._client)
+        cluster = ApiClient.connect(self._client.config)
         wait_until(
             lambda: not acts(self._plane, cluster, form, settings, owner), f"{form.value} is gone"
         )
@@ -92,7 +93,7 @@ class Rendered:
 
     def _render(self, form: BackendKind, config: Mapping[str, str], owner: Application) -> str:
         injects_by_default = istiod.read(
-            NAMESPACE, Cluster(self._client).config_maps(NAMESPACE)
+            NAMESPACE, ApiClient.connect(self._client.config).config_maps(NAMESPACE)
         ).injects_by_default
         arguments = [
             *("render", *_BACKENDS[form], "--name", owner.application),

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from lightkube import Client
 
-from init_egress.kube.client import Cluster
+from init_egress.kube.client import ApiClient
+from init_egress.kube.cluster import Cluster
 from tests.expectations import APP, Expectations
 from tests.testbed.control_plane import ControlPlane
 
@@ -18,6 +19,6 @@ class TestCluster(Expectations):
     @pytest.fixture
     def cluster(self, cluster: ControlPlane, client: Client) -> Iterator[Cluster]:
         cluster.create_namespace(APP.model)
-        real = Cluster(client)
+        real = ApiClient.connect(client.config)
         yield real
         real.prune(APP)

@@ -18,7 +18,7 @@ from lightkube import Client
 from lightkube.resources.core_v1 import Namespace
 
 from init_egress.backends.manifests import Application
-from init_egress.kube.client import Cluster
+from init_egress.kube.client import ApiClient
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.istio import Istiod
 from tests.testbed.kwok import Kwok
@@ -46,7 +46,7 @@ def mesh(
     """The cluster that the documents speak of; whatever a page does, nothing of it stays."""
     before = {item.metadata.name for item in client.list(Namespace) if item.metadata}
     yield cluster
-    Cluster(client).prune(BY_HAND)
+    ApiClient.connect(client.config).prune(BY_HAND)
     for item in client.list(Namespace):
         if item.metadata and item.metadata.name and item.metadata.name not in before:
             client.delete(Namespace, item.metadata.name)

@@ -10,8 +10,9 @@ from lightkube import Client
 from ops import testing
 
 from init_egress.existing.controllers import RESTARTED_AT
-from init_egress.kube.client import DEPLOYMENT, POD, Refused
-from init_egress.kube.paging import ApiClient, OverBudget
+from init_egress.kube.client import ApiClient
+from init_egress.kube.errors import OverBudget, Refused
+from init_egress.kube.kinds import DEPLOYMENT, POD, Resource
 from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.functional.load import A_POD
 from tests.functional.stuck import get_stuck
@@ -247,15 +248,14 @@ def test_a_live_pod_is_patched_only_if_it_is_as_it_was_seen(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig()))
     client.create(bare("alone"), namespace=team)
-    path = f"/api/v1/namespaces/{team}/pods/alone"
     key = f"/metadata/annotations/{EXCLUDE_RANGES.replace('/', '~1')}"
     absent = {"op": "test", "path": key, "value": None}
     add = {"op": "add", "path": key, "value": "10.0.0.0/8"}
     bulk = ApiClient.connect()
 
-    bulk.patch(path, [absent, add], "the Pod")
+    bulk.patch(Resource.of(POD), "alone", team, [absent, add])
     with pytest.raises(Refused) as raised:
-        bulk.patch(path, [absent, add], "the Pod")
+        bulk.patch(Resource.of(POD), "alone", team, [absent, add])
 
     assert raised.value.code == 422
 

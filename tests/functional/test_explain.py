@@ -13,7 +13,7 @@ from lightkube.core.exceptions import ApiError
 from lightkube.resources.core_v1 import Pod
 from ops import testing
 
-from init_egress.kube.client import POD
+from init_egress.kube.kinds import POD
 from init_egress.rule.istio import EXCLUDE_RANGES
 from init_egress.rule.verdict import Verdict
 from tests.functional.admission import failing_webhook

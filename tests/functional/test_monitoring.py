@@ -15,7 +15,7 @@ from ops import testing
 
 from init_egress.backends import reconciler
 from init_egress.exporter.snapshot import FILE, Snapshot, decode
-from init_egress.kube.client import CONFIG_MAP, DEPLOYMENT, OURS, POD
+from init_egress.kube.kinds import CONFIG_MAP, DEPLOYMENT, OURS, POD
 from init_egress.observability import scraping
 from tests.functional.unit import MODEL, Unit, objects
 from tests.testbed.control_plane import ControlPlane

@@ -6,7 +6,7 @@ import pytest
 from lightkube import Client
 
 from init_egress.backends.manifests import BackendKind
-from init_egress.kube.client import POD
+from init_egress.kube.kinds import POD
 from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.functional.installation import Installation
 from tests.testbed.control_plane import ControlPlane, Manifest

@@ -11,7 +11,7 @@ from lightkube import Client
 from ops import testing
 
 from charm import IstioInitEgressCharm
-from init_egress.kube.client import CLUSTER_POLICY, MUTATING_POLICY, NATIVE_BINDING, NATIVE_POLICY
+from init_egress.kube.kinds import CLUSTER_POLICY, MUTATING_POLICY, NATIVE_BINDING, NATIVE_POLICY
 from tests.functional.unit import APPLICATION, Unit, objects
 from tests.testbed import build
 from tests.testbed import kyverno as kyverno_component

@@ -11,7 +11,7 @@ import json
 import pytest
 from lightkube import Client
 
-from init_egress.kube.client import POD
+from init_egress.kube.kinds import POD
 from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.functional.load import A_POD
 from tests.functional.unit import Unit

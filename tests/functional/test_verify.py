@@ -10,7 +10,7 @@ from lightkube import Client
 from lightkube.core.exceptions import ApiError
 from ops import testing
 
-from init_egress.kube.client import POD
+from init_egress.kube.kinds import POD
 from tests.functional.admission import denying, failing_webhook
 from tests.functional.load import A_POD
 from tests.functional.unit import Unit

@@ -19,7 +19,7 @@ from ops import testing
 
 from init_egress.backends import reconciler, webhook_deployment
 from init_egress.existing.pod_template import LAST_APPLIED
-from init_egress.kube.client import DEPLOYMENT, POD, SECRET, WEBHOOK_CONFIGURATION
+from init_egress.kube.kinds import DEPLOYMENT, POD, SECRET, WEBHOOK_CONFIGURATION
 from init_egress.rule.istio import CANONICAL_NAME, EXCLUDE_RANGES
 from tests.functional.authority import Authority
 from tests.functional.load import A_POD, creating_pods

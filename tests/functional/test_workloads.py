@@ -16,7 +16,7 @@ from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.core_v1 import ConfigMap, Node, Pod
 from lightkube.resources.discovery_v1 import EndpointSlice
 
-from init_egress.kube.client import POD
+from init_egress.kube.kinds import POD
 from init_egress.rule.istio import EXCLUDE_RANGES, STATUS
 from tests.testbed.certificates import write_certificate, write_key
 from tests.testbed.container import expand

@@ -15,7 +15,7 @@ from ops import testing
 from charm import IstioInitEgressCharm
 from init_egress.backends.manifests import APPLICATION_LABEL
 from init_egress.config import Config, ConfigError, Settings
-from init_egress.kube.client import OURS, Kind
+from init_egress.kube.kinds import OURS, Kind
 
 # Juju gives a path where nothing is, until somebody attaches the resource.
 NO_IMAGE = testing.Resource(name="webhook-image", path="/nowhere")

@@ -11,7 +11,7 @@ from ops import testing
 
 from charm import IstioInitEgressCharm
 from init_egress.backends.manifests import Application
-from init_egress.kube.client import Cluster
+from init_egress.kube.client import ApiClient
 from tests.functional.unit import APPLICATION, Unit
 from tests.node import programs
 from tests.node.site import MODEL, STORY, Site
@@ -88,7 +88,7 @@ def unit(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unit]:
     site.plane.create_namespace(MODEL, RESTRICTED)
     unit = Unit(testing.Context(IstioInitEgressCharm, app_name=APPLICATION))
     yield unit.having(model=testing.Model(name=MODEL, type="kubernetes"))
-    Cluster(site.client).prune(Application(APPLICATION, MODEL))
+    ApiClient.connect(site.client.config).prune(Application(APPLICATION, MODEL))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

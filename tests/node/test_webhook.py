@@ -10,7 +10,7 @@ from lightkube.core.client import LabelValue
 from lightkube.resources.apps_v1 import Deployment
 from ops import testing
 
-from init_egress.kube.client import POD
+from init_egress.kube.kinds import POD
 from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.functional.load import A_POD, creating_pods
 from tests.functional.unit import Unit

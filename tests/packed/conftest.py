@@ -14,7 +14,7 @@ import yaml
 from lightkube import Client
 
 from init_egress.backends.manifests import Application
-from init_egress.kube.client import Cluster
+from init_egress.kube.client import ApiClient
 from tests.packed import pack
 from tests.packed.juju import APPLICATION, MODEL, Charm, MakeUnit, Unit, give_to_juju
 from tests.testbed.control_plane import ADMIN, ControlPlane
@@ -67,7 +67,7 @@ def make_unit(charm: Charm, api_server: ControlPlane, client: Client) -> Iterato
             return Unit(charm, folder, _kubeconfig(api_server, user, folder), leader=leader)
 
         yield make
-    Cluster(client).prune(Application(APPLICATION, MODEL))
+    ApiClient.connect(client.config).prune(Application(APPLICATION, MODEL))
 
 
 @pytest.fixture

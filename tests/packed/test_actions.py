@@ -10,7 +10,7 @@ import pytest
 import yaml
 from lightkube import Client
 
-from init_egress.kube.client import POD
+from init_egress.kube.kinds import POD
 from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.functional.load import A_POD
 from tests.packed.hook_tools import Results

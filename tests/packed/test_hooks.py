@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from lightkube import Client
 
-from init_egress.kube.client import NATIVE_BINDING, NATIVE_POLICY
+from init_egress.kube.kinds import NATIVE_BINDING, NATIVE_POLICY
 from tests.functional.authority import Authority
 from tests.functional.unit import objects
 from tests.packed.juju import MakeUnit, Unit

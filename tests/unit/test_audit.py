@@ -13,8 +13,10 @@ import pytest
 from init_egress.existing.advice import Juju, Kubectl
 from init_egress.existing.audit import audit, document, excludes, find, table
 from init_egress.existing.owners import ControllerChain
-from init_egress.existing.survey import JudgedPod, OwnerReference, Scope, StoredPod, Stuck
-from init_egress.kube.paging import ApiClient
+from init_egress.existing.survey import JudgedPod, Stuck
+from init_egress.kube.client import ApiClient
+from init_egress.kube.objects import OwnerReference, StoredPod
+from init_egress.kube.scope import Scope
 from init_egress.mesh import sidecars
 from init_egress.mesh.istiod import Mesh, Revision
 from init_egress.rule.decision import Decision

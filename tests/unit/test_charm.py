@@ -13,14 +13,9 @@ from charm import IstioInitEgressCharm
 from init_egress.backends import reconciler
 from init_egress.backends.manifests import Application, BackendKind
 from init_egress.config import Config
-from init_egress.kube.client import (
-    CLUSTER_POLICY,
-    NATIVE_POLICY,
-    Cluster,
-    ClusterError,
-    Forbidden,
-    Unreachable,
-)
+from init_egress.kube.client import ApiClient
+from init_egress.kube.errors import ClusterError, Forbidden, Unreachable
+from init_egress.kube.kinds import CLUSTER_POLICY, NATIVE_POLICY
 from tests.fake_cluster import FakeCluster
 
 APP = Application("istio-init-egress", "kubeflow")
@@ -45,7 +40,7 @@ Run = Callable[..., testing.State]
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     fake = FakeCluster()
-    monkeypatch.setattr(Cluster, "connect", lambda: fake)
+    monkeypatch.setattr(ApiClient, "connect", lambda: fake)
     monkeypatch.setattr(reconciler, "PATIENCE", 0)
     monkeypatch.setattr(reconciler, "ROLLOUT_PATIENCE", 0)
     return fake

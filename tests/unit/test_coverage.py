@@ -11,19 +11,14 @@ import pytest
 from init_egress.backends import coverage
 from init_egress.backends.manifests import Application, BackendKind
 from init_egress.backends.verification import Effect, Verification
-from init_egress.kube.client import Cluster, ClusterError, Unreachable
+from init_egress.kube.cluster import Cluster
+from init_egress.kube.errors import ClusterError, Unreachable
 from init_egress.rule.pod import Namespace
 from init_egress.rule.policy import Policy
+from tests.fake_cluster import FakeCluster
 
 OWNER = Application("app", "model")
 NATIVE = OWNER.probe(BackendKind.NATIVE)
-
-
-class Untouched(Cluster):
-    """A cluster that nothing is asked of, since what is seen there is given."""
-
-    def __init__(self) -> None:
-        pass
 
 
 def seeing(monkeypatch: pytest.MonkeyPatch, effects: dict[str, Effect | ClusterError]) -> None:
@@ -43,7 +38,7 @@ def seeing(monkeypatch: pytest.MonkeyPatch, effects: dict[str, Effect | ClusterE
 def cover(names: list[str], limit: int | None = None) -> tuple[coverage.Coverage, list[str]]:
     said: list[str] = []
     found = coverage.cover(
-        Untouched(),
+        FakeCluster(),
         [Namespace(name) for name in names],
         Policy(),
         OWNER,

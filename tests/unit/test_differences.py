@@ -10,7 +10,8 @@ import pytest
 
 from init_egress.existing.differences import Anew, InForce, differences
 from init_egress.existing.pod_template import TemplatePod
-from init_egress.existing.survey import StoredPod, judge
+from init_egress.existing.survey import judge
+from init_egress.kube.objects import StoredPod
 from init_egress.rule.decision import decide
 from init_egress.rule.istio import EXCLUDE_RANGES, SKIP_LABEL, STATUS
 from init_egress.rule.pod import Namespace, Pod

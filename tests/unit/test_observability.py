@@ -13,7 +13,8 @@ from ops import testing
 
 import charm as charm_module
 from charm import IstioInitEgressCharm
-from init_egress.kube.client import Cluster, ClusterError, Unreachable
+from init_egress.kube.client import ApiClient
+from init_egress.kube.errors import ClusterError, Unreachable
 from init_egress.observability import relations, scraping
 from init_egress.observability.relations import scrape_jobs
 from init_egress.observability.scraping import Component, Target
@@ -58,7 +59,7 @@ class _Unreached:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> _Unreached:
     """No cluster can be had here; what there is to scrape is said by the test."""
     unreached = _Unreached()
-    monkeypatch.setattr(Cluster, "connect", lambda: unreached)
+    monkeypatch.setattr(ApiClient, "connect", lambda: unreached)
     monkeypatch.setattr(scraping, "update", lambda cluster, *_: cluster.targets)
     return unreached
 

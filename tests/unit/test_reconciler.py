@@ -13,14 +13,8 @@ from init_egress.backends.reconciler import ReconcileReport
 from init_egress.backends.verification import Effect
 from init_egress.backends.webhook_deployment import Image, WorkloadInputs
 from init_egress.config import Backend, PolicyKind, Settings
-from init_egress.kube.client import (
-    CLUSTER_POLICY,
-    MUTATING_POLICY,
-    NATIVE_POLICY,
-    ClusterError,
-    Forbidden,
-    Unreachable,
-)
+from init_egress.kube.errors import ClusterError, Forbidden, Unreachable
+from init_egress.kube.kinds import CLUSTER_POLICY, MUTATING_POLICY, NATIVE_POLICY
 from tests.fake_cluster import FakeCluster
 
 APP = Application("istio-init-egress", "kubeflow")

@@ -11,12 +11,13 @@ import msgspec
 import pytest
 
 from init_egress.existing.pod_template import LAST_APPLIED, TemplateUnknown, pod_from_template
-from init_egress.existing.survey import StoredPod
-from init_egress.kube.client import Forbidden
-from init_egress.kube.paging import ApiClient
+from init_egress.kube.client import ApiClient
+from init_egress.kube.errors import Forbidden
+from init_egress.kube.objects import StoredPod
 
 Json = dict[str, Any]
 STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "u"}
+SET_META = {"namespace": "team", "name": "web", "uid": "u"}
 
 
 def bulk(answer: Callable[[httpx2.Request], httpx2.Response]) -> ApiClient:
@@ -70,7 +71,7 @@ def test_a_controller_without_a_template_is_told() -> None:
     owner = {**STATEFUL_SET, "apiVersion": "v1", "kind": "ReplicationController"}
 
     with pytest.raises(TemplateUnknown, match="ReplicationController web has no template"):
-        pod_from_template(answering(200, {"spec": {}}), pod(owner))
+        pod_from_template(answering(200, {"metadata": SET_META, "spec": {}}), pod(owner))
 
 
 def test_a_controller_that_may_not_be_read_is_a_fault() -> None:
@@ -88,7 +89,9 @@ def test_a_claim_takes_the_place_of_a_volume_of_its_name_and_bears_the_pods_own(
         },
         "volumeClaimTemplates": [{"metadata": {"name": "data"}}],
     }
-    found = answering(200, {"spec": spec, "status": {"updateRevision": "web-2"}})
+    found = answering(
+        200, {"metadata": SET_META, "spec": spec, "status": {"updateRevision": "web-2"}}
+    )
     labels = {"controller-revision-hash": "web-1", "apps.kubernetes.io/pod-index": "0", "x": "y"}
 
     drafted = pod_from_template(found, pod(STATEFUL_SET, labels=labels))

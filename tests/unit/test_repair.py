@@ -26,9 +26,11 @@ from init_egress.existing.mutation import (
     plan,
 )
 from init_egress.existing.mutation import is_considered as considered
-from init_egress.existing.survey import JudgedPod, Scope, StoredPod
-from init_egress.kube.client import Forbidden
-from init_egress.kube.paging import ApiClient
+from init_egress.existing.survey import JudgedPod
+from init_egress.kube.client import ApiClient
+from init_egress.kube.errors import Forbidden
+from init_egress.kube.objects import StoredPod
+from init_egress.kube.scope import Scope
 from init_egress.rule.istio import EXCLUDE_RANGES, SKIP_LABEL, STATUS
 from init_egress.rule.pod import Namespace
 from init_egress.rule.policy import Policy, RemedyKind
@@ -224,7 +226,8 @@ def an_owner(reference: Manifest, above: Manifest | None = None, **fields: Any) 
     metadata = fields.pop("metadata", {})
     if above:
         metadata = {"ownerReferences": [{**above, "controller": True}], **metadata}
-    return {"metadata": {"name": reference["name"], "uid": reference["uid"], **metadata}, **fields}
+    own = {"namespace": "team", "name": reference["name"], "uid": reference["uid"]}
+    return {"metadata": {**own, **metadata}, **fields}
 
 
 OWNERS = {
@@ -722,8 +725,8 @@ def test_a_list_that_breaks_off_is_told_and_what_was_done_is_not_lost() -> None:
     report, outcomes = run(server)
 
     assert outcomes["web-1-a"].result is MutationResult.EVICTED
-    assert "run it again: can't list Pods: broken" in report.summary()
-    assert json.loads(report.document())["broken-off"] == "can't list Pods: broken"
+    assert "run it again: can't list pods: broken" in report.summary()
+    assert json.loads(report.document())["broken-off"] == "can't list pods: broken"
 
 
 # The report

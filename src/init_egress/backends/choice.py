@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from init_egress.backends.manifests import Application, BackendKind
 from init_egress.config import Backend, PolicyKind, Settings
-from init_egress.kube.client import (
+from init_egress.kube.kinds import (
     CLUSTER_POLICY,
     MUTATING_POLICY,
     NATIVE_POLICY,

@@ -15,8 +15,9 @@ import msgspec
 
 from init_egress.backends.manifests import Application, BackendKind
 from init_egress.backends.verification import Effect, Verification, examine
-from init_egress.kube.client import Cluster, Unreachable
-from init_egress.kube.paging import map_concurrent
+from init_egress.kube.cluster import Cluster
+from init_egress.kube.errors import Unreachable
+from init_egress.kube.parallel import map_concurrent
 from init_egress.results import LimitedResults
 from init_egress.rule.pod import Namespace
 from init_egress.rule.policy import Policy

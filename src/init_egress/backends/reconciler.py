@@ -16,7 +16,8 @@ from init_egress.backends.manifests import Application, BackendKind, Manifest, W
 from init_egress.backends.verification import Effect, Verification
 from init_egress.backends.webhook_deployment import Rollout, WorkloadInputs
 from init_egress.config import FailurePolicy, Settings
-from init_egress.kube.client import DEPLOYMENT, WEBHOOK_CONFIGURATION, Cluster
+from init_egress.kube.cluster import Cluster
+from init_egress.kube.kinds import DEPLOYMENT, WEBHOOK_CONFIGURATION
 from init_egress.kube.wait import poll
 from init_egress.mesh import istiod
 from init_egress.mesh.istiod import Mesh

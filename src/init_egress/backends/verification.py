@@ -16,7 +16,8 @@ from enum import Enum
 
 from init_egress.backends import manifests
 from init_egress.backends.manifests import Application, BackendKind, Manifest
-from init_egress.kube.client import Cluster, ClusterError, Refused
+from init_egress.kube.cluster import Cluster
+from init_egress.kube.errors import ClusterError, Refused
 from init_egress.kube.wait import poll
 from init_egress.mesh.istiod import Mesh
 from init_egress.rule.decision import decide

@@ -17,7 +17,8 @@ from init_egress.backends import certificates
 from init_egress.backends.certificates import Authority, Identity, Lifetimes, Trust
 from init_egress.backends.manifests import Application, BackendKind, Manifest, WebhookValues
 from init_egress.config import Settings
-from init_egress.kube.client import DEPLOYMENT, SECRET, Cluster
+from init_egress.kube.cluster import Cluster
+from init_egress.kube.kinds import DEPLOYMENT, SECRET
 from init_egress.telemetry import loki
 
 logger = logging.getLogger(__name__)

@@ -15,16 +15,13 @@ from datetime import datetime, timezone
 import msgspec
 
 from init_egress.existing.advice import Commands, todo
+from init_egress.existing.controllers import title
 from init_egress.existing.owners import ControllerChain
-from init_egress.existing.survey import (
-    JudgedPod,
-    OwnerReference,
-    Scope,
-    StoredPod,
-    Stuck,
-    judge_all,
-)
-from init_egress.kube.paging import ApiClient
+from init_egress.existing.survey import JudgedPod, Stuck, judge_all
+from init_egress.existing.unreadable import UnreadableObjects
+from init_egress.kube.client import ApiClient
+from init_egress.kube.objects import OwnerReference, StoredPod
+from init_egress.kube.scope import Scope
 from init_egress.results import LimitedResults
 from init_egress.rule import istio
 from init_egress.rule.policy import Policy
@@ -98,6 +95,7 @@ class Audit:
         namespaces: the same by namespace.
         findings: the Pods kept, those that matter most first.
         left_out: how many more there are of those asked for.
+        unreadable: Pods that could not be decoded; they are in no other count.
     """
 
     scope: Scope
@@ -107,13 +105,15 @@ class Audit:
     namespaces: Mapping[str, Mapping[Verdict, int]]
     findings: tuple[AuditEntry, ...]
     left_out: int = 0
+    unreadable: UnreadableObjects = field(default_factory=UnreadableObjects)
 
     @property
     def summary(self) -> str:
         """All in one sentence."""
         counts = ", ".join(f"{n} {verdict.value}" for verdict, n in ordered(self.verdicts))
         stuck = f"; {self.stuck} stuck in an init container that is cut off" if self.stuck else ""
-        return f"{self.pods} Pods in {self.scope}: {counts or 'none'}{stuck}"
+        unreadable = f"; {self.unreadable.summary}" if self.unreadable.count else ""
+        return f"{self.pods} Pods in {self.scope}: {counts or 'none'}{stuck}{unreadable}"
 
     @property
     def narrow(self) -> str:
@@ -146,9 +146,9 @@ def audit(
         NotFound: there is no such namespace.
         ClusterError: the cluster can't be asked.
     """
-    tally = _Tally()
+    tally, unreadable = _Tally(), UnreadableObjects()
     kept: LimitedResults[tuple[AuditEntry, OwnerReference | None]] = LimitedResults(limit)
-    for seen in judge_all(bulk, policy, scope, datetime.now(timezone.utc)):
+    for seen in judge_all(bulk, policy, scope, datetime.now(timezone.utc), unreadable.add):
         tally.add(seen)
         if tally.pods % PROGRESS_EVERY == 0:
             progress(f"{tally.pods} Pods read, {tally.stuck} of them stuck")
@@ -164,6 +164,7 @@ def audit(
         tally.namespaces,
         tuple(_with_owners(kept.items(), ControllerChain(bulk, scope))),
         kept.left_out,
+        unreadable,
     )
 
 
@@ -243,7 +244,7 @@ def _with_owners(
 ) -> Iterator[AuditEntry]:
     owners.look_up((finding.namespace, owner) for finding, owner in kept if owner)
     for finding, controller in kept:
-        chain = [f"{o.kind}/{o.name}" for o in owners.chain(finding.namespace, controller)]
+        chain = [title(owner) for owner in owners.chain(finding.namespace, controller)]
         if not chain:
             yield finding
             continue
@@ -268,6 +269,7 @@ def document(found: Audit, mesh: list[str]) -> dict[str, object]:
         "summary": found.summary,
         "verdicts": {verdict.value: n for verdict, n in ordered(found.verdicts)},
         "stuck": found.stuck,
+        "unreadable": found.unreadable.count,
         "namespaces": {
             name: {verdict.value: n for verdict, n in ordered(found.namespaces[name])}
             for name in namespaces[:_NAMESPACES_SHOWN]
@@ -277,6 +279,8 @@ def document(found: Audit, mesh: list[str]) -> dict[str, object]:
     }
     if len(namespaces) > _NAMESPACES_SHOWN:
         document["namespaces-left-out"] = len(namespaces) - _NAMESPACES_SHOWN
+    if found.unreadable.count:
+        document["unreadable-pods"] = found.unreadable.named
     if found.left_out:
         document |= {"left-out": found.left_out, "narrow": found.narrow}
     return document

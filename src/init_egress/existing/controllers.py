@@ -10,15 +10,24 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import msgspec
 
-from init_egress.existing.survey import OwnerReference, StoredMeta, StoredPod
-from init_egress.kube.client import NotFound
-from init_egress.kube.paging import ApiClient
-from init_egress.rule.pod import ObjectMeta
+from init_egress.kube import kinds
+from init_egress.kube.client import ApiClient
+from init_egress.kube.errors import InvalidName, NotFound
+from init_egress.kube.kinds import Resource
+from init_egress.kube.objects import (
+    Controller,
+    OnExitCodes,
+    OwnerReference,
+    PodFailurePolicy,
+    StoredPod,
+    Uncounted,
+)
+from init_egress.kube.paths import shown
 
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 """The annotation of a Pod template by which `kubectl rollout restart` makes a new revision
@@ -33,197 +42,92 @@ _KILLED = frozenset({137, 143})
 _KEPT = 1000
 
 
-class _Object(msgspec.Struct, frozen=True, rename="camel"):
-    """A JSON object whose unknown fields are passed over."""
-
-
-class PodTemplate(_Object, frozen=True):
-    """The metadata of a Pod template."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
-class RollingUpdate(_Object, frozen=True):
-    """Of a StatefulSet: the first ordinal that takes part in an update."""
-
-    partition: int = 0
-
-
-class UpdateStrategy(_Object, frozen=True):
-    """How a StatefulSet or a DaemonSet replaces its Pods."""
-
-    type: str = ""
-    rolling_update: RollingUpdate | None = None
-
-
-class OnExitCodes(_Object, frozen=True):
-    """Part of a Job's podFailurePolicy."""
-
-    operator: str = ""
-    values: tuple[int, ...] = ()
-
-
-class OnPodCondition(_Object, frozen=True):
-    """Part of a Job's podFailurePolicy."""
-
-    type: str
-    status: str = "True"
-
-
-class PodFailurePolicyRule(_Object, frozen=True):
-    """One rule of a Job's podFailurePolicy."""
-
-    action: str
-    on_exit_codes: OnExitCodes | None = None
-    on_pod_conditions: tuple[OnPodCondition, ...] | None = None
-
-
-class PodFailurePolicy(_Object, frozen=True):
-    """A Job's podFailurePolicy."""
-
-    rules: tuple[PodFailurePolicyRule, ...] = ()
-
-
-class RunPolicy(_Object, frozen=True):
-    """Of Kubeflow's training jobs."""
-
-    suspend: bool | None = None
-
-
-class ControllerSpec(_Object, frozen=True):
-    """The fields of several kinds that are looked at."""
-
-    paused: bool = False
-    suspend: bool | None = None
-    run_policy: RunPolicy = RunPolicy()
-    backoff_limit: int | None = None
-    backoff_limit_per_index: int | None = None
-    pod_failure_policy: PodFailurePolicy | None = None
-    update_strategy: UpdateStrategy = UpdateStrategy()
-    template: PodTemplate = PodTemplate()
-
-
-class StatusCondition(_Object, frozen=True):
-    """A condition of a controller."""
-
-    type: str
-    status: str = ""
-
-
-class Uncounted(_Object, frozen=True):
-    """Pods of a Job that have ended and aren't in its count yet."""
-
-    failed: tuple[str, ...] | None = None
-
-
-class ControllerStatus(_Object, frozen=True):
-    """The fields of several kinds that are looked at."""
-
-    observed_generation: int = 0
-    replicas: int = 0
-    updated_replicas: int = 0
-    current_revision: str = ""
-    update_revision: str = ""
-    desired_number_scheduled: int = 0
-    updated_number_scheduled: int = 0
-    failed: int = 0
-    uncounted_terminated_pods: Uncounted | None = None
-    conditions: tuple[StatusCondition, ...] | None = None
-
-
-class Controller(_Object, frozen=True):
-    """An object whose controller makes Pods."""
-
-    metadata: StoredMeta
-    spec: ControllerSpec = ControllerSpec()
-    status: ControllerStatus = ControllerStatus()
-
-
 @dataclass(frozen=True)
-class _Kind:
-    """A kind whose controller makes a missing Pod anew.
+class _Conduct:
+    """How a kind's controller recreates a missing Pod.
 
     Attributes:
-        plural: its name in paths.
         metadata_only: whether nothing but its metadata is looked at.
         ends: the conditions under which it makes no Pods any more.
     """
 
-    plural: str
     metadata_only: bool = False
     ends: tuple[str, ...] = ()
 
 
-# The training operator creates a Pod for each index that has none, and so does the MPI operator:
-# https://github.com/kubeflow/training-operator/blob/v1.9.0/pkg/controller.v1/common/pod.go
-# (ReconcilePods), https://github.com/kubeflow/mpi-operator/blob/master/pkg/controller/mpi_job_controller.go
-_TRAINING_JOBS = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "MXJob")
-
-_KINDS: Mapping[tuple[str, str], _Kind] = MappingProxyType(
+_ALWAYS = _Conduct()
+_CONDUCT: Mapping[Resource, _Conduct] = MappingProxyType(
     {
-        ("", "ReplicationController"): _Kind("replicationcontrollers", metadata_only=True),
-        ("apps", "ReplicaSet"): _Kind("replicasets", metadata_only=True),
-        ("apps", "StatefulSet"): _Kind("statefulsets"),
-        ("apps", "DaemonSet"): _Kind("daemonsets"),
-        ("apps", "Deployment"): _Kind("deployments"),
-        ("batch", "Job"): _Kind(
-            "jobs", ends=("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
-        ),
+        kinds.REPLICATION_CONTROLLER: _Conduct(metadata_only=True),
+        kinds.REPLICA_SET: _Conduct(metadata_only=True),
+        kinds.JOB: _Conduct(ends=("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")),
+        # The training operator creates a Pod for each index that has none, and so does the MPI
+        # operator: https://github.com/kubeflow/training-operator/blob/v1.9.0/pkg/controller.v1/common/pod.go
+        # (ReconcilePods), https://github.com/kubeflow/mpi-operator/blob/master/pkg/controller/mpi_job_controller.go
+        **dict.fromkeys(kinds.TRAINING_JOBS, _Conduct(ends=("Succeeded", "Failed"))),
+        # A RayCluster's workers have an init container, wait-gcs-ready:
         # https://github.com/ray-project/kuberay/blob/master/ray-operator/controllers/ray/raycluster_controller.go
-        # (reconcilePods); its workers have an init container, wait-gcs-ready.
-        ("ray.io", "RayCluster"): _Kind("rayclusters"),
-        **{
-            ("kubeflow.org", kind): _Kind(f"{kind.lower()}s", ends=("Succeeded", "Failed"))
-            for kind in _TRAINING_JOBS
-        },
+        # (reconcilePods)
+        kinds.RAY_CLUSTER: _ALWAYS,
     }
 )
 
-_RESTARTABLE = (("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"))
+_RESTARTABLE = ("Deployment", "StatefulSet", "DaemonSet")
 
 
-def group(reference: OwnerReference) -> str:
-    """The API group of an owner; empty for Kubernetes' core."""
-    return reference.api_version.rpartition("/")[0]
+def _kind(reference: OwnerReference) -> Resource | None:
+    """An owner's kind, if its controller is known and the reference can be followed."""
+    if not reference.is_valid:
+        return None
+    found = kinds.CONTROLLERS.get((reference.group, reference.kind))
+    version = reference.api_version.rpartition("/")[2]
+    return replace(found, version=version) if found else None
 
 
-def _key(reference: OwnerReference) -> tuple[str, str]:
-    return group(reference), reference.kind
+def _conduct(reference: OwnerReference) -> _Conduct:
+    return _CONDUCT.get(kinds.CONTROLLERS[reference.group, reference.kind], _ALWAYS)
 
 
 def title(reference: OwnerReference) -> str:
     """An owner as messages call it, such as `StatefulSet/web`."""
-    return f"{reference.kind}/{reference.name}"
+    if reference.is_valid:
+        return f"{reference.kind}/{reference.name}"
+    return f"{shown(reference.kind)}/{shown(reference.name)} (not a valid reference)"
 
 
 def is_known(reference: OwnerReference) -> bool:
-    """Whether this kind's controller is known to make a missing Pod anew."""
-    return _key(reference) in _KINDS
+    """Whether this kind's controller is known to recreate a missing Pod."""
+    return _kind(reference) is not None
 
 
 def is_restartable(reference: OwnerReference) -> bool:
-    """Whether `kubectl rollout restart` knows this kind."""
-    return _key(reference) in _RESTARTABLE
+    """Whether `kubectl rollout restart` supports this kind."""
+    return reference.is_valid and reference.group == "apps" and reference.kind in _RESTARTABLE
 
 
 def is_replica_set(reference: OwnerReference) -> bool:
     """Whether an owner is a ReplicaSet, which may have a Deployment above it."""
-    return _key(reference) == ("apps", "ReplicaSet")
+    return reference.is_valid and (reference.group, reference.kind) == ("apps", "ReplicaSet")
 
 
 def cannot_restart(pod: StoredPod, reference: OwnerReference | None) -> str:
     """Why a Pod's owner isn't restarted."""
-    if reference and _key(reference) == ("batch", "Job"):
+    if reference and (reference.group, reference.kind) == ("batch", "Job"):
         return f"{title(reference)} runs to its end as it is"
     name = title(reference) if reference else "the Pod"
     return f"kubectl rollout restart knows no {name}; if it makes Pods anew: {delete_command(pod)}"
 
 
-def path(reference: OwnerReference, namespace: str) -> str:
-    """Where the API server has an owner of a known kind."""
-    root = "api" if group(reference) == "" else "apis"
-    plural = _KINDS[_key(reference)].plural
-    return f"/{root}/{reference.api_version}/namespaces/{namespace}/{plural}/{reference.name}"
+def resource(reference: OwnerReference) -> Resource:
+    """The kind of an owner that is known.
+
+    Raises:
+        InvalidName: the owner isn't known, or Kubernetes would not take its name.
+    """
+    found = _kind(reference)
+    if found is None:
+        raise InvalidName(f"{title(reference)} is not known")
+    return found
 
 
 class Controllers:
@@ -236,33 +140,34 @@ class Controllers:
     def __init__(self, bulk: ApiClient) -> None:
         self._bulk = bulk
         self._lock = threading.Lock()
-        self._read: OrderedDict[str, Controller | None] = OrderedDict()
+        self._read: OrderedDict[tuple[str, OwnerReference], Controller | None] = OrderedDict()
 
     def read(self, reference: OwnerReference, namespace: str) -> Controller | None:
         """The owner as it is; None if it is gone, or another has its name."""
+        key = (namespace, reference)
         with self._lock:
-            if reference.uid in self._read:
-                return self._read[reference.uid]
+            if key in self._read:
+                return self._read[key]
         # Two threads may both read it; that is cheaper than to make them wait for each other.
         found = self._ask(reference, namespace)
         with self._lock:
-            self._read[reference.uid] = found
+            self._read[key] = found
             if len(self._read) > _KEPT:
                 self._read.popitem(last=False)
         return found
 
     def _ask(self, reference: OwnerReference, namespace: str) -> Controller | None:
-        kind = _KINDS[_key(reference)]
         try:
-            found = self._bulk.get(
-                path(reference, namespace),
+            return self._bulk.read(
+                resource(reference),
+                reference.name,
+                namespace,
                 Controller,
-                f"{reference.kind} {namespace}/{reference.name}",
-                metadata_only=kind.metadata_only,
+                uid=reference.uid,
+                metadata_only=_conduct(reference).metadata_only,
             )
         except NotFound:
             return None
-        return found if found.metadata.uid == reference.uid else None
 
 
 def why_not_recreated(
@@ -281,7 +186,7 @@ def why_not_recreated(
         return f"{name} is gone, so nobody would make it anew"
     if controller.metadata.deletion_timestamp:
         return f"{name} is being deleted"
-    ends = _KINDS[_key(reference)].ends
+    ends = _conduct(reference).ends
     for condition in controller.status.conditions or ():
         if condition.type in ends and condition.status == "True":
             return f"{name} has ended ({condition.type})"
@@ -411,14 +316,15 @@ def _knative_revision(owner: Controller) -> OwnerReference | None:
     # It writes its Deployment's template over, with the annotation of a restart:
     # https://github.com/knative/serving/issues/14705
     reference = owner.metadata.controller
-    if reference and _key(reference) == ("serving.knative.dev", "Revision"):
+    if reference and (reference.group, reference.kind) == ("serving.knative.dev", "Revision"):
         return reference
     return None
 
 
 def _is_replacing(pod: StoredPod, reference: OwnerReference, owner: Controller) -> bool:
     """Whether the Pod is one that a restart has still to replace."""
-    restarted = (owner.spec.template.metadata.annotations or {}).get(RESTARTED_AT)
+    template = owner.spec.template
+    restarted = (template.metadata.annotations or {}).get(RESTARTED_AT) if template else None
     created = pod.metadata.creation_timestamp
     if restarted is None or created is None:
         return False

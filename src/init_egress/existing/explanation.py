@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
-from lightkube.core.resource import api_info
 
 from init_egress.backends import choice, manifests
 from init_egress.backends.manifests import Application, BackendKind, Manifest
@@ -15,12 +14,17 @@ from init_egress.backends.verification import NOBODY, holds
 from init_egress.existing import audit, survey
 from init_egress.existing.advice import Juju
 from init_egress.existing.audit import AuditEntry
+from init_egress.existing.controllers import title
 from init_egress.existing.differences import Anew, InForce, differences
 from init_egress.existing.owners import ControllerChain
 from init_egress.existing.pod_template import TemplatePod, TemplateUnknown, pod_from_template
-from init_egress.existing.survey import JudgedPod, Scope, StoredNamespace
-from init_egress.kube.client import FIELD_MANAGER, Cluster, NotFound, Refused, Unreachable
-from init_egress.kube.paging import ApiClient
+from init_egress.existing.survey import JudgedPod
+from init_egress.kube.client import FIELD_MANAGER, ApiClient
+from init_egress.kube.cluster import Cluster
+from init_egress.kube.errors import ClusterError, NotFound
+from init_egress.kube.kinds import Resource
+from init_egress.kube.objects import ListedMeta, ManagedFields, Object, StoredNamespace
+from init_egress.kube.scope import Scope
 from init_egress.rule.decision import decide
 from init_egress.rule.inspection import Inspection
 from init_egress.rule.pod import Namespace, Pod
@@ -29,7 +33,6 @@ from init_egress.rule.trace import TraceStep, trace
 from init_egress.rule.verdict import Verdict
 from init_egress.rule.words import change
 
-_INTERNAL_ERROR = 500
 _INJECTION_LABELS = (b'"f:istio-injection"', b'"f:istio.io/rev"')
 
 
@@ -145,7 +148,7 @@ def explain(
     """
     stored_namespace = survey.read_stored_namespace(bulk, namespace)
     pod = survey.read_pod(bulk, namespace, name)
-    place = stored_namespace.as_read_by_rule()
+    place = stored_namespace.as_namespace()
     seen = survey.judge(pod, place, policy, now)
     in_force = _in_force(bulk, form, owner)
     outcome, anew = _created_now(bulk, cluster, seen, policy, form, in_force)
@@ -167,7 +170,7 @@ def _finding(bulk: ApiClient, seen: JudgedPod, policy: Policy, owner: Applicatio
         )
     owners = ControllerChain(bulk, Scope(found.namespace))
     chain = [
-        f"{reference.kind}/{reference.name}"
+        title(reference)
         for reference in owners.chain(found.namespace, seen.pod.metadata.controller)
     ]
     if not chain:
@@ -190,11 +193,8 @@ def _created_now(
         return IfCreatedNow(reason=f"it can't be told: {untold}"), None
     try:
         tried = _try(cluster, drafted, seen.namespace, policy)
-    except Refused as refused:
-        return IfCreatedNow(source=drafted.source, reason=f"it would be rejected: {refused}"), None
-    except Unreachable as error:
-        # A webhook that fails, and fails closed, is an internal error: the Pod would not come.
-        if error.code != _INTERNAL_ERROR:
+    except ClusterError as error:
+        if not error.means_rejected:
             raise
         return IfCreatedNow(source=drafted.source, reason=f"it would be rejected: {error}"), None
     anew, stored = tried
@@ -238,29 +238,21 @@ def _outcome(
 # --- When things came to be as they are ----------------------------------------------------------
 
 
-class _Managed(msgspec.Struct, frozen=True):
-    manager: str = ""
-    time: datetime | None = None
-
-
-class _PolicyMeta(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
+class _PolicyMeta(ListedMeta, frozen=True, kw_only=True):
     creation_timestamp: datetime
-    managed_fields: tuple[_Managed, ...] | None = None
+    managed_fields: tuple[ManagedFields, ...] | None = None
 
 
-class _PolicyObject(msgspec.Struct, frozen=True):
+class _PolicyObject(Object, frozen=True):
     metadata: _PolicyMeta
 
 
 def _in_force(bulk: ApiClient, form: BackendKind, owner: Application) -> InForce | None:
     """The object that carries the form out; None if it isn't there."""
-    info = api_info(choice.KINDS[form])
+    resource = Resource.of(choice.KINDS[form])
     name = choice.policy_name(form, owner)
-    title = f"{info.resource.kind} {name}"
     try:
-        path = f"/apis/{info.resource.api_version}/{info.plural}/{name}"
-        meta = bulk.get(path, _PolicyObject, title, metadata_only=True).metadata
+        meta = bulk.read(resource, name, "", _PolicyObject, metadata_only=True).metadata
     except NotFound:
         return None
     written = [
@@ -268,7 +260,11 @@ def _in_force(bulk: ApiClient, form: BackendKind, owner: Application) -> InForce
         for entry in meta.managed_fields or ()
         if entry.manager == FIELD_MANAGER and entry.time
     ]
-    return InForce(title, meta.creation_timestamp, max(written, default=meta.creation_timestamp))
+    return InForce(
+        f"{resource.kind} {name}",
+        meta.creation_timestamp,
+        max(written, default=meta.creation_timestamp),
+    )
 
 
 def _labelled(namespace: StoredNamespace) -> datetime | None:

@@ -23,9 +23,14 @@ import msgspec
 from init_egress.backends import verification
 from init_egress.existing import controllers, survey
 from init_egress.existing.controllers import MIRROR, RESTARTED_AT, Controllers, delete_command
-from init_egress.existing.survey import JudgedPod, OwnerReference, Scope, StoredPod
-from init_egress.kube.client import ClusterError, NotFound, Refused
-from init_egress.kube.paging import ApiClient, OverBudget, map_concurrent
+from init_egress.existing.survey import JudgedPod
+from init_egress.existing.unreadable import UnreadableObjects
+from init_egress.kube.client import ApiClient
+from init_egress.kube.errors import ClusterError, NotFound, OutcomeUnknown, OverBudget, Refused
+from init_egress.kube.kinds import POD, Resource
+from init_egress.kube.objects import OwnerReference, StoredPod
+from init_egress.kube.parallel import map_concurrent
+from init_egress.kube.scope import Scope
 from init_egress.results import LimitedResults
 from init_egress.rule.patch import annotation_path
 from init_egress.rule.pod import Namespace, Pod
@@ -35,6 +40,7 @@ from init_egress.rule.verdict import Verdict
 PERIOD = 5.0
 """Seconds between two lines of progress."""
 
+_PODS = Resource.of(POD)
 _TRIES = 5
 _CHANGED = (409, 422)  # another version or uid than it was; a test of a JSON patch that failed
 _UNTIL_MADE_ANEW = "no effect until the Pod is made anew"
@@ -156,7 +162,9 @@ def _alone(pod: StoredPod) -> str:
 def _unknown(pod: StoredPod, reference: OwnerReference) -> str:
     """What to do about a Pod whose controller isn't known to make it anew."""
     name, namespace = reference.name, pod.metadata.namespace
-    if (controllers.group(reference), reference.kind) == ("argoproj.io", "Workflow"):
+    if not reference.is_valid:
+        return f"its controller is not known: {controllers.title(reference)}"
+    if (reference.group, reference.kind) == ("argoproj.io", "Workflow"):
         # It depends on Argo's version and on the template whether it makes a deleted Pod anew:
         # https://github.com/argoproj/argo-workflows/issues/6481 and
         # https://github.com/argoproj/argo-workflows/pull/2721
@@ -219,6 +227,7 @@ class MutationReport:
         owners: how many owners were restarted.
         stuck: how many Pods are stuck still.
         broken_off: why the list of Pods could not be read to its end; empty if it was.
+        unreadable: Pods that could not be decoded; nothing was done to them.
     """
 
     scope: Scope
@@ -229,6 +238,7 @@ class MutationReport:
     owners: int = 0
     stuck: int = 0
     broken_off: str = ""
+    unreadable: UnreadableObjects = field(default_factory=UnreadableObjects)
 
     def __post_init__(self) -> None:
         self._outcomes: LimitedResults[PodResult] = LimitedResults(self.limit)
@@ -251,6 +261,7 @@ class MutationReport:
             **{result.value: self.results[result] for result in MutationResult},
             "owners-restarted": self.owners,
             "stuck-still": self.stuck,
+            "unreadable": self.unreadable.count,
         }
 
     def tally(self) -> str:
@@ -274,6 +285,8 @@ class MutationReport:
             said.append(f"The list broke off, run it again: {self.broken_off}")
         if self.results[MutationResult.PATCHED]:
             said.append(f"What was patched has {_UNTIL_MADE_ANEW}")
+        if self.unreadable.count:
+            said.append(self.unreadable.summary)
         if self.stuck:
             said.append(f"Stuck still: {self.stuck}; the document says what to do")
         return ". ".join(said)
@@ -289,6 +302,8 @@ class MutationReport:
         }
         if self._outcomes.left_out:
             whole["hint"] = "to see the rest, narrow it: namespace=… selector=…"
+        if self.unreadable.count:
+            whole["unreadable-pods"] = self.unreadable.named
         if self.broken_off:
             whole["broken-off"] = self.broken_off
         return msgspec.json.encode({**whole, "pods": self.outcomes}).decode()
@@ -326,17 +341,9 @@ class _Stuck:
     name: str
     namespace: Namespace
 
-    @property
-    def path(self) -> str:
-        return _path(self.namespace.name, self.name)
-
 
 def _now() -> datetime:
     return datetime.now(timezone.utc)
-
-
-def _path(namespace: str, name: str) -> str:
-    return f"/api/v1/namespaces/{namespace}/pods/{name}"
 
 
 class Mutation:
@@ -399,7 +406,10 @@ class Mutation:
     def _considered(self) -> Iterator[JudgedPod]:
         seen = self._report.seen
         try:
-            for pod in survey.judge_all(self._bulk, self._policy, self._scope, self._now()):
+            judged = survey.judge_all(
+                self._bulk, self._policy, self._scope, self._now(), self._report.unreadable.add
+            )
+            for pod in judged:
                 seen[pod.decision.verdict.value] += 1
                 self._report_progress()
                 if not is_considered(pod):
@@ -412,7 +422,7 @@ class Mutation:
                     continue
                 yield pod
         except ClusterError as error:
-            if not seen:
+            if not seen and not self._report.unreadable.count:
                 raise
             self._report.broken_off = str(error)
 
@@ -429,7 +439,7 @@ class Mutation:
     def _attend_later(self, stuck: _Stuck) -> PodResult:
         place = f"{stuck.namespace.name}/{stuck.name}"
         try:
-            pod = self._bulk.get(stuck.path, StoredPod, f"Pod {place}")
+            pod = self._bulk.read(_PODS, stuck.name, stuck.namespace.name, StoredPod)
         except NotFound:
             return PodResult(place, MutationResult.GONE, "gone meanwhile")
         except ClusterError as error:
@@ -469,10 +479,7 @@ class Mutation:
             NotFound: it is gone, even if another has its name.
         """
         meta = seen.pod.metadata
-        path = _path(meta.namespace, meta.name)
-        pod = self._bulk.get(path, StoredPod, f"Pod {seen.pod.place}")
-        if pod.metadata.uid != meta.uid:
-            raise NotFound(f"another Pod has the name {seen.pod.place}")
+        pod = self._bulk.read(_PODS, meta.name, meta.namespace, StoredPod, uid=meta.uid)
         return survey.judge(pod, seen.namespace, self._policy, self._now())
 
     def _act(self, seen: JudgedPod) -> PodResult:
@@ -487,8 +494,7 @@ class Mutation:
         if step.deed is Action.LEAVE:
             return _outcome(seen, MutationResult.LEFT, step.reason)
         meta = seen.pod.metadata
-        path = _path(meta.namespace, meta.name)
-        self._bulk.patch(path, guarded(seen), f"Pod {seen.pod.place}")
+        self._bulk.patch(_PODS, meta.name, meta.namespace, guarded(seen))
         return _outcome(seen, MutationResult.PATCHED, step.reason)
 
     def _evict(self, seen: JudgedPod) -> PodResult:
@@ -503,6 +509,8 @@ class Mutation:
         except OverBudget as error:
             self._release(reference)
             return self._stay(seen, annotate_only(seen, f"run again later: {error}"))
+        except OutcomeUnknown:  # it may have cost the owner a failure, so it stays counted
+            raise
         except ClusterError:
             self._release(reference)
             raise
@@ -568,8 +576,7 @@ class Mutation:
             "metadata": {"uid": owner.uid},
             "spec": {"template": {"metadata": {"annotations": {RESTARTED_AT: at}}}},
         }
-        path = controllers.path(owner, namespace)
-        self._bulk.merge(path, change, f"{owner.kind} {namespace}/{owner.name}")
+        self._bulk.merge(controllers.resource(owner), owner.name, namespace, change)
         with self._lock:
             self._report.owners += 1
 

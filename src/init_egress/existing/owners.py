@@ -8,32 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
-from init_egress.existing.survey import OwnerReference, Scope, StoredMeta
-from init_egress.kube.client import ClusterError
-from init_egress.kube.paging import ApiClient, Collection
+from init_egress.kube.client import ApiClient
+from init_egress.kube.errors import ClusterError
+from init_egress.kube.kinds import Resource
+from init_egress.kube.objects import Owned, OwnerReference
+from init_egress.kube.paging import Collection
+from init_egress.kube.scope import Scope
 
 _MANY = 20
 """From so many objects of a kind on, one list costs less than a request for each."""
 
 _HIGHEST = 10
 
-
-class _Owned(msgspec.Struct, frozen=True):
-    metadata: StoredMeta
-
-
-class _Resource(msgspec.Struct, frozen=True):
-    name: str
-    kind: str
-    namespaced: bool = False
-
-
-class _Resources(msgspec.Struct, frozen=True):
-    """metav1.APIResourceList: what a group and version serve."""
-
-    resources: tuple[_Resource, ...] = ()
+_Place = tuple[str, OwnerReference]
+"""A namespace, and a reference in it. By the uid alone, one reference could stand for another."""
 
 
 class ControllerChain:
@@ -46,116 +34,100 @@ class ControllerChain:
 
     def __init__(self, bulk: ApiClient, scope: Scope) -> None:
         self._bulk = bulk
-        self._scope = Scope(scope.namespace)
-        self._above: dict[str, OwnerReference | None] = {}
-        self._plurals: dict[tuple[str, str], str] = {}
+        self._namespace = scope.namespace
+        self._above: dict[_Place, OwnerReference | None] = {}
+        self._resources: dict[tuple[str, str], Resource | None] = {}
 
     def look_up(self, pods: Iterable[tuple[str, OwnerReference]]) -> None:
         """Find all controllers above these, a level at a time, each object read once.
 
-        What can't be read (a kind that is gone, no right to it) is taken for the top.
+        What can't be read (a name that Kubernetes would not take, a kind that isn't served, no
+        right to it) is taken for the top.
 
         Args:
             pods: the namespaces of Pods, and the Pods' controllers.
         """
-        level = {reference.uid: (namespace, reference) for namespace, reference in pods}
+        level = set(pods)
         for _ in range(_HIGHEST):
-            level = {uid: item for uid, item in level.items() if uid not in self._above}
+            level = {place for place in level if place not in self._above}
             if not level:
                 return
-            above: dict[str, tuple[str, OwnerReference]] = {}
-            for kind in _by_kind(level.values()):
-                found = self._read(kind)
-                for namespace, reference in kind:
-                    controller = found.get(reference.uid)
-                    self._above[reference.uid] = controller
-                    if controller:
-                        above[controller.uid] = (namespace, controller)
-            level = above
+            found: dict[_Place, OwnerReference] = {}
+            for places in _by_kind(level):
+                found.update(self._read(places))
+            self._above.update({place: found.get(place) for place in level})
+            level = {(namespace, above) for (namespace, _), above in found.items()}
 
     def chain(self, namespace: str, controller: OwnerReference | None) -> list[OwnerReference]:
         """The controllers of a Pod, from its own to the topmost.
 
         Args:
             namespace: the Pod's.
-            controller: the Pod's; None if nobody makes it anew.
+            controller: the Pod's; None if it has none.
         """
         if controller is None:
             return []
         self.look_up([(namespace, controller)])
         chain = [controller]
-        while (above := self._above.get(chain[-1].uid)) and len(chain) < _HIGHEST:
+        while (above := self._above.get((namespace, chain[-1]))) and len(chain) < _HIGHEST:
             chain.append(above)
         return chain
 
-    def _read(self, kind: list[tuple[str, OwnerReference]]) -> dict[str, OwnerReference]:
-        """The controllers of some objects of one kind, by the objects' uids."""
-        _, first = kind[0]
+    def _read(self, places: list[_Place]) -> dict[_Place, OwnerReference]:
+        """The controllers of some objects of one kind."""
         try:
-            plural = self._plural(first)
-            if not plural:
+            resource = self._resource(places[0][1])
+            if resource is None or not resource.namespaced:
                 return {}
-            wanted = {reference.uid for _, reference in kind}
-            metadata = (
-                self._listed(first, plural) if len(kind) > _MANY else self._got(kind, plural)
-            )
-            return {m.uid: m.controller for m in metadata if m.controller and m.uid in wanted}
+            many = len(places) > _MANY
+            return dict(self._listed(resource, places) if many else self._got(resource, places))
         except ClusterError:
             return {}
 
-    def _listed(self, reference: OwnerReference, plural: str) -> Iterator[StoredMeta]:
-        path = self._scope.path(_group(reference), plural)
-        owned = Collection(
-            path,
-            _Owned,
-            lambda item: f"{item.metadata.namespace}/{item.metadata.name}",
-            f"{reference.kind}s",
-            metadata_only=True,
-        )
+    def _listed(
+        self, resource: Resource, places: list[_Place]
+    ) -> Iterator[tuple[_Place, OwnerReference]]:
+        wanted = {(namespace, it.name, it.uid): (namespace, it) for namespace, it in places}
+        owned = Collection(resource, Owned, self._namespace, metadata_only=True)
         for page in self._bulk.pages(owned):
-            for item in page:
-                yield item.metadata
+            for item in page.items:
+                meta = item.metadata
+                place = wanted.get((meta.namespace, meta.name, meta.uid))
+                if place and meta.controller:
+                    yield place, meta.controller
 
-    def _got(self, kind: list[tuple[str, OwnerReference]], plural: str) -> Iterator[StoredMeta]:
-        for namespace, reference in kind:
-            path = f"{Scope(namespace).path(_group(reference), plural)}/{reference.name}"
-            what = f"{reference.kind} {namespace}/{reference.name}"
+    def _got(
+        self, resource: Resource, places: list[_Place]
+    ) -> Iterator[tuple[_Place, OwnerReference]]:
+        for namespace, reference in places:
             try:
-                yield self._bulk.get(path, _Owned, what, metadata_only=True).metadata
+                found = self._bulk.read(
+                    resource,
+                    reference.name,
+                    namespace,
+                    Owned,
+                    uid=reference.uid,
+                    metadata_only=True,
+                )
             except ClusterError:
                 continue
+            if above := found.metadata.controller:
+                yield (namespace, reference), above
 
-    def _plural(self, reference: OwnerReference) -> str:
-        """A kind's name in paths; empty where it has no namespace, or isn't served."""
+    def _resource(self, reference: OwnerReference) -> Resource | None:
+        """An owner's kind; None where it isn't served, or the reference can't be followed."""
+        if not reference.is_valid:
+            return None
         key = reference.api_version, reference.kind
-        if key not in self._plurals:
-            served = self._bulk.get(
-                f"/{_group(reference)}", _Resources, f"the kinds of {reference.api_version}"
-            )
-            self._plurals[key] = next(
-                (
-                    resource.name
-                    for resource in served.resources
-                    if resource.kind == reference.kind
-                    and resource.namespaced
-                    and "/" not in resource.name
-                ),
-                "",
-            )
-        return self._plurals[key]
+        if key not in self._resources:
+            self._resources[key] = self._bulk.resource(*key)
+        return self._resources[key]
 
 
-def _by_kind(
-    owners: Iterable[tuple[str, OwnerReference]],
-) -> Iterable[list[tuple[str, OwnerReference]]]:
-    kinds: dict[tuple[str, str], list[tuple[str, OwnerReference]]] = {}
-    for namespace, reference in owners:
-        kinds.setdefault((reference.api_version, reference.kind), []).append(
-            (namespace, reference)
-        )
+def _by_kind(places: Iterable[_Place]) -> Iterable[list[_Place]]:
+    kinds: dict[tuple[str, str], list[_Place]] = {}
+    for namespace, reference in places:
+        if reference.is_valid:
+            key = (reference.api_version, reference.kind)
+            kinds.setdefault(key, []).append((namespace, reference))
     return kinds.values()
-
-
-def _group(reference: OwnerReference) -> str:
-    prefix = "apis" if "/" in reference.api_version else "api"
-    return f"{prefix}/{reference.api_version}"

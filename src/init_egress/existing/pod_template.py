@@ -11,23 +11,31 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
-
-from init_egress.backends.manifests import Manifest
-from init_egress.existing.survey import OwnerReference, StoredMeta, StoredPod
-from init_egress.kube.client import NotFound
-from init_egress.kube.paging import ApiClient
+from init_egress.existing import controllers
+from init_egress.kube.client import ApiClient
+from init_egress.kube.errors import NotFound, Unreadable
+from init_egress.kube.kinds import (
+    DAEMON_SET,
+    JOB,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    STATEFUL_SET,
+)
+from init_egress.kube.manifest import Manifest
+from init_egress.kube.objects import (
+    OwnerReference,
+    StoredPod,
+    TemplatedController,
+    TemplatedSpec,
+)
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
-_PLURALS = {
-    ("apps/v1", "ReplicaSet"): "replicasets",
-    ("apps/v1", "StatefulSet"): "statefulsets",
-    ("apps/v1", "DaemonSet"): "daemonsets",
-    ("batch/v1", "Job"): "jobs",
-    ("v1", "ReplicationController"): "replicationcontrollers",
+_TEMPLATED = {
+    (resource.api_version, resource.kind): resource
+    for resource in (REPLICA_SET, STATEFUL_SET, DAEMON_SET, JOB, REPLICATION_CONTROLLER)
 }
-_STATEFUL_SET = ("apps/v1", "StatefulSet")
+"""The kinds that make Pods of nothing but the template in their own spec."""
 _REVISION = "controller-revision-hash"
 _ADDED_BY_CONTROLLERS = (
     _REVISION,
@@ -36,35 +44,6 @@ _ADDED_BY_CONTROLLERS = (
     "apps.kubernetes.io/pod-index",
     "batch.kubernetes.io/job-completion-index",
 )
-
-
-class _Meta(msgspec.Struct, frozen=True):
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
-class _Template(msgspec.Struct, frozen=True):
-    spec: dict[str, object]
-    metadata: _Meta = _Meta()
-
-
-class _Claim(msgspec.Struct, frozen=True):
-    metadata: StoredMeta
-
-
-class _ControllerSpec(msgspec.Struct, frozen=True, rename="camel"):
-    # A ReplicationController need not have a template.
-    template: _Template | None = None
-    volume_claim_templates: tuple[_Claim, ...] | None = None
-
-
-class _ControllerStatus(msgspec.Struct, frozen=True, rename="camel"):
-    update_revision: str = ""
-
-
-class _Controller(msgspec.Struct, frozen=True):
-    spec: _ControllerSpec
-    status: _ControllerStatus = _ControllerStatus()
 
 
 class TemplateUnknown(Exception):
@@ -127,7 +106,7 @@ def _as_applied(pod: StoredPod) -> TemplatePod:
         written = json.loads(text)
         metadata = {k: v for k, v in written["metadata"].items() if k in ("labels", "annotations")}
         spec = {k: v for k, v in written["spec"].items() if k != "nodeName"}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except _NOT_AS_KUBECTL_WRITES as error:
         raise TemplateUnknown(f"its annotation {LAST_APPLIED} can't be read: {error!r}") from error
     return TemplatePod(
         "what was last applied of it by kubectl",
@@ -140,19 +119,21 @@ def _as_applied(pod: StoredPod) -> TemplatePod:
 
 
 def _of_template(bulk: ApiClient, pod: StoredPod, controller: OwnerReference) -> TemplatePod:
-    title = f"{controller.kind} {controller.name}"
-    key = controller.api_version, controller.kind
-    if key not in _PLURALS:
+    resource = _TEMPLATED.get((controller.api_version, controller.kind))
+    if resource is None or not controller.is_valid:
         raise TemplateUnknown(
-            f"{title} makes it, and how a {controller.kind} does that isn't known here"
+            f"{controllers.title(controller)} makes it, and how that makes Pods isn't known here"
         )
-    prefix = "apis" if "/" in controller.api_version else "api"
+    title = f"{controller.kind} {controller.name}"
     namespace = pod.metadata.namespace
-    path = f"/{prefix}/{controller.api_version}/namespaces/{namespace}/{_PLURALS[key]}"
     try:
-        found = bulk.get(f"{path}/{controller.name}", _Controller, title)
+        found = bulk.read(
+            resource, controller.name, namespace, TemplatedController, uid=controller.uid
+        )
     except NotFound:
         raise TemplateUnknown(f"{title}, which made it, is gone") from None
+    except Unreadable as error:
+        raise TemplateUnknown(f"{title}, which made it: {error}") from error
     template = found.spec.template
     if template is None:
         raise TemplateUnknown(f"{title} has no template")
@@ -163,7 +144,7 @@ def _of_template(bulk: ApiClient, pod: StoredPod, controller: OwnerReference) ->
         "ownerReferences": [_reference(controller)],
     }
     spec = template.spec
-    if key == _STATEFUL_SET:
+    if resource is STATEFUL_SET:
         spec = {**spec, "volumes": _volumes(spec, found.spec, pod.metadata.name)}
     return TemplatePod(
         f"the template of {title}",
@@ -172,10 +153,12 @@ def _of_template(bulk: ApiClient, pod: StoredPod, controller: OwnerReference) ->
     )
 
 
+# Whoever may write the Pod may write the annotation: any text, JSON of any shape and depth.
+_NOT_AS_KUBECTL_WRITES = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _HEADER = {"apiVersion": "v1", "kind": "Pod"}
 
 
-def _added(of_the_pod: Mapping[str, str], found: _Controller) -> dict[str, str]:
+def _added(of_the_pod: Mapping[str, str], found: TemplatedController) -> dict[str, str]:
     """What the controller added to the existing Pod, and would add again."""
     added = {key: of_the_pod[key] for key in _ADDED_BY_CONTROLLERS if key in of_the_pod}
     if _REVISION in added and found.status.update_revision:
@@ -193,7 +176,7 @@ def _reference(controller: OwnerReference) -> Manifest:
     }
 
 
-def _volumes(spec: Mapping[str, object], of_set: _ControllerSpec, name: str) -> list[object]:
+def _volumes(spec: Mapping[str, object], of_set: TemplatedSpec, name: str) -> list[object]:
     """The template's volumes, and one for each claim of the StatefulSet, which goes before them.
 
     pkg/controller/statefulset/stateful_set_utils.go, updateStorage.

@@ -6,157 +6,33 @@ The rule judges a stored Pod by the same fields as a Pod that is being created
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 
-from init_egress.kube.client import NotFound
-from init_egress.kube.paging import ApiClient, Collection
-from init_egress.rule import selector
+from init_egress.kube.client import ApiClient
+from init_egress.kube.errors import NotFound
+from init_egress.kube.kinds import NAMESPACE, POD, Resource
+from init_egress.kube.objects import ContainerStatus, Listed, StoredNamespace, StoredPod
+from init_egress.kube.paging import Collection, UnreadableObject
+from init_egress.kube.scope import Scope
 from init_egress.rule.decision import Decision, decide_on
 from init_egress.rule.inspection import Inspection
-from init_egress.rule.pod import Namespace, ObjectMeta, Pod
+from init_egress.rule.pod import Namespace
 from init_egress.rule.policy import Policy
 
 PATIENCE = timedelta(minutes=5)
 """After this long an init container that runs counts as waiting for a network that never comes."""
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_NAMESPACES, _PODS = Resource.of(NAMESPACE), Resource.of(POD)
 _CRASHED = ("CrashLoopBackOff", "Error", "RunContainerError")
 _WAITING_ITS_TURN = ("PodInitializing", "ContainerCreating", "")
 _ANNOTATED = b'"f:traffic.sidecar.istio.io/excludeOutbound'
 
-
-class _Object(msgspec.Struct, frozen=True, rename="camel"):
-    """A JSON object whose unknown fields are passed over."""
-
-
-class OwnerReference(_Object, frozen=True):
-    """An owner of an object; at most one of them is its controller."""
-
-    api_version: str
-    kind: str
-    name: str
-    uid: str
-    controller: bool = False
-
-
-class ManagedFields(_Object, frozen=True):
-    """Who set which fields, and when."""
-
-    time: datetime | None = None
-    fields_v1: msgspec.Raw = msgspec.field(name="fieldsV1", default=msgspec.Raw())
-
-
-class StoredMeta(ObjectMeta, frozen=True):
-    """The metadata of a stored object."""
-
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
-    owner_references: tuple[OwnerReference, ...] | None = None
-    managed_fields: tuple[ManagedFields, ...] | None = None
-
-    @property
-    def controller(self) -> OwnerReference | None:
-        """The owner that makes it anew when it is gone; None if nobody does."""
-        for reference in self.owner_references or ():
-            if reference.controller:
-                return reference
-        return None
-
-
-class Waiting(_Object, frozen=True):
-    """A container that waits."""
-
-    reason: str = ""
-    message: str = ""
-
-
-class Running(_Object, frozen=True):
-    """A container that runs."""
-
-    started_at: datetime | None = None
-
-
-class Terminated(_Object, frozen=True):
-    """A container that has ended."""
-
-    exit_code: int = 0
-    reason: str = ""
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-
-
-class ContainerState(_Object, frozen=True):
-    """One of three."""
-
-    waiting: Waiting | None = None
-    running: Running | None = None
-    terminated: Terminated | None = None
-
-
-class ContainerStatus(_Object, frozen=True):
-    """What became of a container."""
-
-    name: str
-    restart_count: int = 0
-    state: ContainerState = ContainerState()
-    last_state: ContainerState = ContainerState()
-
-
-class Condition(_Object, frozen=True):
-    """One of a Pod's conditions."""
-
-    type: str
-    status: str = ""
-    last_transition_time: datetime | None = None
-
-
-class PodStatus(_Object, frozen=True):
-    """What became of a Pod."""
-
-    phase: str = ""
-    start_time: datetime | None = None
-    conditions: tuple[Condition, ...] | None = None
-    init_container_statuses: tuple[ContainerStatus, ...] | None = None
-
-
-class StoredPod(Pod, frozen=True):
-    """A Pod as it is stored."""
-
-    metadata: StoredMeta = StoredMeta()
-    status: PodStatus = PodStatus()
-
-    @property
-    def place(self) -> str:
-        """Its namespace and name, as `namespace/name`."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether all that it had to do is done, well or badly."""
-        return self.status.phase in ("Succeeded", "Failed")
-
-    @property
-    def is_going(self) -> bool:
-        """Whether it is being deleted."""
-        return self.metadata.deletion_timestamp is not None
-
-
-class StoredNamespace(_Object, frozen=True):
-    """A Namespace as it is stored."""
-
-    metadata: StoredMeta
-
-    def as_read_by_rule(self) -> Namespace:
-        """Its name and labels."""
-        return Namespace(self.metadata.name, self.metadata.labels or {})
+N = TypeVar("N", Listed, StoredNamespace)
 
 
 class Stuck(msgspec.Struct, frozen=True):
@@ -256,56 +132,6 @@ def _network_since(pod: StoredPod) -> datetime | None:
     return None
 
 
-def check_name(text: str, kind: str) -> None:
-    """Check that a text can be an object's name, and so a part of a path.
-
-    Args:
-        text: what was given for a name.
-        kind: the object's, such as `Pod`.
-
-    Raises:
-        ValueError: it can't; the message says where names are to be seen.
-    """
-    if not _NAME.fullmatch(text):
-        raise ValueError(
-            f"{text!r} is no name of a {kind}; see: kubectl get {kind.lower()}s"
-            f"{'' if kind == 'Namespace' else ' -A'}"
-        )
-
-
-@dataclass(frozen=True)
-class Scope:
-    """Which Pods are asked about.
-
-    Attributes:
-        namespace: their namespace; empty for all.
-        selector: their labels, as `kubectl get -l` takes them; empty for all.
-    """
-
-    namespace: str = ""
-    selector: str = ""
-
-    def __post_init__(self) -> None:
-        if self.namespace:
-            check_name(self.namespace, "Namespace")
-        selector.parse(self.selector)  # raises ValueError, which says what is wrong with it
-
-    def path(self, group: str, plural: str) -> str:
-        """Where the API server lists a kind within the scope.
-
-        Args:
-            group: `api/v1` or `apis/<group>/<version>`.
-            plural: the kind's name in paths.
-        """
-        if not self.namespace:
-            return f"/{group}/{plural}"
-        return f"/{group}/namespaces/{self.namespace}/{plural}"
-
-    def __str__(self) -> str:
-        where = f"namespace {self.namespace}" if self.namespace else "all namespaces"
-        return f"{where}, {self.selector}" if self.selector else where
-
-
 @dataclass(frozen=True)
 class JudgedPod:
     """An existing Pod, and what the rule says of it.
@@ -336,7 +162,13 @@ def judge(pod: StoredPod, namespace: Namespace, policy: Policy, now: datetime) -
     return JudgedPod(pod, namespace, decision, stuck(pod, names, now) if names else None, too_late)
 
 
-def judge_all(bulk: ApiClient, policy: Policy, scope: Scope, now: datetime) -> Iterator[JudgedPod]:
+def judge_all(
+    bulk: ApiClient,
+    policy: Policy,
+    scope: Scope,
+    now: datetime,
+    unreadable: Callable[[UnreadableObject], None],
+) -> Iterator[JudgedPod]:
     """Judge all Pods of a scope, a page at a time; none is kept.
 
     Args:
@@ -344,17 +176,17 @@ def judge_all(bulk: ApiClient, policy: Policy, scope: Scope, now: datetime) -> I
         policy: what the operator configured.
         scope: which Pods.
         now: the time.
+        unreadable: is given each Pod that can't be decoded; the others are judged all the same.
 
     Raises:
         NotFound: there is no such namespace.
         ClusterError: the cluster can't be asked.
     """
     namespaces = _namespaces(bulk, scope)
-    pods = Collection(
-        scope.path("api/v1", "pods"), StoredPod, lambda pod: pod.place, "Pods", scope.selector
-    )
-    for page in bulk.pages(pods):
-        for pod in page:
+    for page in bulk.pages(Collection(_PODS, StoredPod, scope.namespace, scope.selector)):
+        for item in page.unreadable:
+            unreadable(item)
+        for pod in page.items:
             namespace = _known(bulk, namespaces, pod.metadata.namespace)
             yield judge(pod, namespace, policy, now)
 
@@ -363,9 +195,9 @@ def read_namespace(bulk: ApiClient, name: str) -> Namespace:
     """Read one namespace.
 
     Raises:
-        NotFound: it isn't there.
+        NotFound: it isn't there; the message says where to look.
     """
-    return read_stored_namespace(bulk, name).as_read_by_rule()
+    return _read_namespace(bulk, name, Listed).as_namespace()
 
 
 def read_stored_namespace(bulk: ApiClient, name: str) -> StoredNamespace:
@@ -374,8 +206,12 @@ def read_stored_namespace(bulk: ApiClient, name: str) -> StoredNamespace:
     Raises:
         NotFound: it isn't there; the message says where to look.
     """
+    return _read_namespace(bulk, name, StoredNamespace)
+
+
+def _read_namespace(bulk: ApiClient, name: str, kind: type[N]) -> N:
     try:
-        return bulk.get(f"/api/v1/namespaces/{name}", StoredNamespace, f"namespace {name}")
+        return bulk.read(_NAMESPACES, name, "", kind)
     except NotFound as error:
         raise NotFound(f"no namespace {name}; see: kubectl get namespaces", error.code) from error
 
@@ -386,9 +222,8 @@ def read_pod(bulk: ApiClient, namespace: str, name: str) -> StoredPod:
     Raises:
         NotFound: it isn't there; the message says where to look.
     """
-    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
     try:
-        return bulk.get(path, StoredPod, f"Pod {namespace}/{name}")
+        return bulk.read(_PODS, name, namespace, StoredPod)
     except NotFound as error:
         raise NotFound(
             f"no Pod {name} in namespace {namespace}; see: kubectl get pods -n {namespace}",
@@ -399,17 +234,11 @@ def read_pod(bulk: ApiClient, namespace: str, name: str) -> StoredPod:
 def _namespaces(bulk: ApiClient, scope: Scope) -> dict[str, Namespace]:
     if scope.namespace:
         return {scope.namespace: read_namespace(bulk, scope.namespace)}
-    listed = Collection(
-        "/api/v1/namespaces",
-        StoredNamespace,
-        lambda namespace: namespace.metadata.name,
-        "Namespaces",
-        metadata_only=True,
-    )
+    listed = Collection(_NAMESPACES, Listed, metadata_only=True)
     return {
-        namespace.metadata.name: namespace.as_read_by_rule()
+        namespace.metadata.name: namespace.as_namespace()
         for page in bulk.pages(listed)
-        for namespace in page
+        for namespace in page.items
     }
 
 

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import msgspec
 
-from init_egress.existing.survey import Scope, StoredMeta
-from init_egress.kube.client import ClusterError, NotFound
-from init_egress.kube.paging import ApiClient, Collection
+from init_egress.kube.client import ApiClient
+from init_egress.kube.errors import ClusterError, NotFound
+from init_egress.kube.kinds import SIDECARS, Resource
+from init_egress.kube.objects import ListedMeta, Object
+from init_egress.kube.paging import Collection
 
-_VERSIONS = ("v1", "v1beta1")
 _SHOWN = 10
 
 
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+class _Spec(Object, frozen=True):
     egress: tuple[msgspec.Raw, ...] | None = None
     outbound_traffic_policy: dict[str, object] | None = None
 
 
-class _Sidecar(msgspec.Struct, frozen=True):
-    metadata: StoredMeta
+class _Sidecar(Object, frozen=True):
+    metadata: ListedMeta
     spec: _Spec = _Spec()
 
     @property
@@ -56,26 +57,21 @@ def facts(bulk: ApiClient, namespace: str, mesh_namespace: str) -> list[str]:
 
 
 def _limiting(bulk: ApiClient, namespace: str, mesh_namespace: str) -> list[str]:
-    for version in _VERSIONS:
+    for version in SIDECARS:
         try:
             # In the mesh namespace a Sidecar holds for every namespace that has none.
             return [
                 sidecar.place
                 for place in dict.fromkeys([namespace, mesh_namespace] if namespace else [""])
-                for sidecar in _sidecars(bulk, Scope(place), version)
+                for sidecar in _sidecars(bulk, place, version)
                 if sidecar.spec.egress or sidecar.spec.outbound_traffic_policy
             ]
         except NotFound:
-            if version == _VERSIONS[-1]:
+            if version == SIDECARS[-1]:
                 raise
     return []
 
 
-def _sidecars(bulk: ApiClient, scope: Scope, version: str) -> list[_Sidecar]:
-    listed = Collection(
-        scope.path(f"apis/networking.istio.io/{version}", "sidecars"),
-        _Sidecar,
-        lambda sidecar: sidecar.place,
-        "Sidecars",
-    )
-    return [sidecar for page in bulk.pages(listed) for sidecar in page]
+def _sidecars(bulk: ApiClient, namespace: str, version: Resource) -> list[_Sidecar]:
+    listed = Collection(version, _Sidecar, namespace)
+    return [sidecar for page in bulk.pages(listed) for sidecar in page.items]

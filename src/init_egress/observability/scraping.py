@@ -7,6 +7,7 @@ ready. The exporter runs with every backend, while a metrics relation exists.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,11 +18,16 @@ from init_egress.backends import webhook_deployment
 from init_egress.backends.manifests import Application, ExporterValues, Manifest, render_exporter
 from init_egress.backends.reconciler import ReconcileReport
 from init_egress.backends.webhook_deployment import Image
-from init_egress.existing.survey import Scope, judge_all
+from init_egress.existing.survey import judge_all
 from init_egress.exporter.snapshot import FILE, AuditCounts, BackendEffect, Snapshot, decode
-from init_egress.kube.client import CONFIG_MAP, DEPLOYMENT, SERVICE, Cluster
-from init_egress.kube.paging import ApiClient
+from init_egress.kube.client import ApiClient
+from init_egress.kube.cluster import Cluster
+from init_egress.kube.kinds import CONFIG_MAP, DEPLOYMENT, SERVICE
+from init_egress.kube.paging import UnreadableObject
+from init_egress.kube.scope import Scope
 from init_egress.rule.policy import Policy
+
+logger = logging.getLogger(__name__)
 
 PORT = 8080
 AUDIT_PERIOD = 240.0
@@ -123,7 +129,7 @@ def audited(bulk: ApiClient, policy: Policy, now: datetime) -> AuditCounts:
     """
     verdicts: Counter[str] = Counter()
     stuck = 0
-    for seen in judge_all(bulk, policy, Scope(), now):
+    for seen in judge_all(bulk, policy, Scope(), now, _log_unreadable):
         if seen.pod.is_finished or seen.pod.is_going:
             continue
         verdicts[seen.decision.verdict.value] += 1
@@ -141,6 +147,10 @@ def _apply(cluster: Cluster, owner: Application, image: Image, snapshot: Snapsho
         registry=webhook_deployment.registry(image),
     )
     cluster.apply(render_exporter(exporter, _as_exporter(owner)))
+
+
+def _log_unreadable(pod: UnreadableObject) -> None:
+    logger.warning("can't read Pod %s, which is not counted: %s", pod, pod.reason)
 
 
 def remove(cluster: Cluster, owner: Application) -> None:
