@@ -33,13 +33,16 @@ import yaml
 
 from benchmarks import servers
 from benchmarks.servers import ROOT, Server
-from init_egress.backends import certificates, manifests, reconciler
+from init_egress.backends import certificates
 from init_egress.backends.certificates import Identity, Lifetimes, Trust
-from init_egress.backends.manifests import Application, BackendKind
+from init_egress.backends.reconciler import Reconciler
+from init_egress.backends.registry import WEBHOOK as WEBHOOK_BACKEND
 from init_egress.backends.webhook_deployment import Image, fill
-from init_egress.config import Backend, FailurePolicy, PolicyKind, Settings
+from init_egress.config import BackendChoice, FailurePolicy, PolicyKind, Settings
+from init_egress.kube.application import Application
 from init_egress.kube.client import ApiClient
 from init_egress.kube.cluster import Cluster
+from init_egress.kube.manifest import Manifest
 from init_egress.mesh import istiod
 from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.testbed import build, istio
@@ -68,9 +71,13 @@ _SETTLED, _SETTLED_WITH_KYVERNO = 1, 4
 """Seconds after a change until all have noticed it for certain; the API server alone is quick."""
 _OWNER = Application("bench", "bench")
 _POLICIES = {
-    NATIVE: Settings(backend=Backend.NATIVE),
-    CLUSTER_POLICY: Settings(backend=Backend.KYVERNO, kyverno_kind=PolicyKind.CLUSTER_POLICY),
-    MUTATING_POLICY: Settings(backend=Backend.KYVERNO, kyverno_kind=PolicyKind.MUTATING_POLICY),
+    NATIVE: Settings(backend=BackendChoice.NATIVE),
+    CLUSTER_POLICY: Settings(
+        backend=BackendChoice.KYVERNO, kyverno_kind=PolicyKind.CLUSTER_POLICY
+    ),
+    MUTATING_POLICY: Settings(
+        backend=BackendChoice.KYVERNO, kyverno_kind=PolicyKind.MUTATING_POLICY
+    ),
 }
 # What is compared with what, and where; the first is divided by the second.
 RATIOS = (
@@ -122,7 +129,7 @@ class Bench:
         with self.plane.client() as client:
             cluster = ApiClient.connect(client.config)
             if name in _POLICIES:
-                reconciler.reconcile(cluster, _POLICIES[name], _OWNER, istio.NAMESPACE)
+                Reconciler(cluster, _POLICIES[name], _OWNER, istio.NAMESPACE).reconcile()
             elif name in self.webhooks:
                 cluster.apply([self._configuration(cluster, name)])
             time.sleep(self.settled)
@@ -136,20 +143,21 @@ class Bench:
         if (EXCLUDE_RANGES in created["metadata"]["annotations"]) is (state in (NONE, EMPTY)):
             raise RuntimeError(f"{state}: a Pod became {created['metadata']['annotations']}")
 
-    def _configuration(self, cluster: Cluster, name: str) -> manifests.Manifest:
+    def _configuration(self, cluster: Cluster, name: str) -> Manifest:
         """The charm's own webhook configuration, but for where it leads."""
         server = self.webhooks[name]
-        filled = fill(Settings(), _OWNER, Image("none"), None, Trust(self.identity))
+        filled = fill(
+            Settings(),
+            _OWNER,
+            WEBHOOK_BACKEND.probe_label(_OWNER),
+            Image("none"),
+            None,
+            Trust(self.identity),
+        )
         seen = istiod.read(istio.NAMESPACE, cluster.config_maps(istio.NAMESPACE))
         # With the default an answer that the API server does not take would go unnoticed.
         closed = Settings(failure_policy=FailurePolicy.FAIL)
-        rendered = manifests.render(
-            BackendKind.WEBHOOK,
-            closed,
-            _OWNER,
-            labels_canonical_name=seen.labels_canonical_name,
-            workload=filled,
-        )
+        rendered = WEBHOOK_BACKEND.render(closed, _OWNER, seen.injection, filled)
         configuration: dict[str, Any] = rendered[-1]
         bundle = base64.b64encode(self.identity.authority.encode()).decode()
         configuration["webhooks"][0]["clientConfig"] = {

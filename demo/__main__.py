@@ -22,8 +22,9 @@ from lightkube.generic_resource import GenericNamespacedResource
 from charm import IstioInitEgressCharm
 from demo import juju
 from demo.terminal import Terminal
-from init_egress.backends.manifests import APPLICATION_LABEL, Manifest
+from init_egress.kube.application import APPLICATION_LABEL
 from init_egress.kube.kinds import NATIVE_BINDING, NATIVE_POLICY, POD
+from init_egress.kube.manifest import Manifest
 from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.testbed import build
 from tests.testbed.control_plane import ControlPlane, control_plane, controller_manager

@@ -10,13 +10,14 @@ import msgspec
 import ops
 
 from init_egress.backends import choice, coverage, verification
-from init_egress.backends.choice import Unavailable
-from init_egress.backends.manifests import Application
+from init_egress.backends.backend import Unavailable
+from init_egress.backends.verification import Prover
 from init_egress.backends.webhook_deployment import WorkloadInputs
 from init_egress.config import ConfigError, Settings
 from init_egress.existing import audit, explanation, survey
 from init_egress.existing.advice import Juju
 from init_egress.existing.mutation import Mutation, MutationReport, MutationResult, Restart
+from init_egress.kube.application import Application
 from init_egress.kube.client import ApiClient
 from init_egress.kube.cluster import Cluster
 from init_egress.kube.errors import ClusterError, Forbidden
@@ -32,7 +33,7 @@ OPERATIONAL = (ConfigError, istiod.MeshUnknown, istiod.MeshPending, Unavailable,
 """What an operator, or time, can mend. Anything else is a fault of the charm."""
 
 _FINDINGS_LIMIT = 60_000
-_PROOF_PATIENCE = 5.0
+_PROOF_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -150,19 +151,16 @@ class Actions(ops.Object):
     def _on_verify(self, event: ops.ActionEvent) -> None:
         params = event.load_params(VerifyParams, errors="fail")
         try:
-            cluster, settings, owner, mesh_namespace, _ = self._inputs()
-            form = choice.choose(settings, cluster.serves, owner.application)
+            cluster, settings, application, mesh_namespace, _ = self._inputs()
+            backend = choice.choose(settings, cluster.serves, application.name)
             if params.namespace:
                 asked = [survey.read_namespace(ApiClient.connect(), params.namespace)]
             else:
                 seen = istiod.read(mesh_namespace, cluster.config_maps(mesh_namespace))
                 asked = verification.mesh_namespaces(cluster.namespaces(), settings.policy, seen)
             covered = coverage.cover(
-                cluster,
+                Prover(cluster, settings.policy, application, backend),
                 asked,
-                settings.policy,
-                owner,
-                form,
                 limit=_FINDINGS_LIMIT,
                 progress=event.log,
             )
@@ -174,13 +172,13 @@ class Actions(ops.Object):
     def _on_explain(self, event: ops.ActionEvent) -> None:
         params = event.load_params(ExplainParams, errors="fail")
         try:
-            cluster, settings, owner, _, _ = self._inputs()
+            cluster, settings, application, _, _ = self._inputs()
             explained = explanation.explain(
                 ApiClient.connect(),
                 cluster,
                 settings.policy,
-                owner,
-                choice.choose(settings, cluster.serves, owner.application),
+                application,
+                choice.choose(settings, cluster.serves, application.name),
                 params.namespace,
                 params.pod,
                 datetime.now(timezone.utc),
@@ -194,18 +192,16 @@ class Actions(ops.Object):
         params = event.load_params(MutateParams, errors="fail")
         report = MutationReport(params.scope, params.dry_run, ACTION_LIMIT)
         try:
-            cluster, settings, owner, _, _ = self._inputs()
-            form = choice.choose(settings, cluster.serves, owner.application)
-            label = owner.probe(form)
+            cluster, settings, application, _, _ = self._inputs()
+            backend = choice.choose(settings, cluster.serves, application.name)
             policy = settings.policy
+            prover = Prover(cluster, policy, application, backend, _PROOF_SECONDS)
             Mutation(
                 ApiClient.connect(dry_run=params.dry_run),
                 policy,
                 params.scope,
                 Restart(params.restart),
-                lambda namespace, pod: verification.doubt(
-                    cluster, namespace, policy, pod, label, _PROOF_PATIENCE
-                ),
+                prover.would_recur,
                 report,
                 progress=event.log,
             ).run()

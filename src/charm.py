@@ -7,7 +7,6 @@ import logging
 
 import ops
 import yaml
-from charmlibs.interfaces.istio_metadata import IstioMetadataRequirer
 from charmlibs.interfaces.tls_certificates import (
     KeyAlgorithm,
     Mode,
@@ -17,19 +16,18 @@ from charmlibs.interfaces.tls_certificates import (
 
 import actions
 from actions import OPERATIONAL
-from init_egress.backends import certificates, manifests, reconciler, webhook_deployment
+from init_egress.backends import certificates, reconciler, webhook_deployment
 from init_egress.backends.certificates import Identity
-from init_egress.backends.manifests import MODEL_LABEL, Application
-from init_egress.backends.reconciler import ReconcileReport
-from init_egress.backends.verification import Effect
+from init_egress.backends.reconciler import Reconciler, ReconcileReport
 from init_egress.backends.webhook_deployment import Image, WorkloadInputs
 from init_egress.config import Config, Settings
+from init_egress.kube.application import MODEL_LABEL, Application
 from init_egress.kube.client import ApiClient
+from init_egress.kube.cluster import Cluster
 from init_egress.kube.errors import ClusterError, Unreachable
-from init_egress.mesh import istiod
+from init_egress.mesh import istiod, relations
 from init_egress.observability import scraping
 from init_egress.observability.relations import Observability
-from init_egress.rule.remedies import REMEDIES
 
 logger = logging.getLogger(__name__)
 # Both tell of every request, in eleven lines, and each line is a process of its own: juju-log.
@@ -37,9 +35,16 @@ for _library in ("httpcore2", "httpx2"):
     logging.getLogger(_library).setLevel(logging.WARNING)
 
 CERTIFICATES = "certificates"
-GATEWAY_INFO = "gateway-info"
-ISTIO_METADATA = "istio-metadata"
 WEBHOOK_IMAGE = "webhook-image"
+
+
+def connect() -> Cluster:
+    """The cluster that the charm runs on; a test puts another in its place.
+
+    Raises:
+        Unreachable: there is no way to it.
+    """
+    return ApiClient.connect()
 
 
 class IstioInitEgressCharm(ops.CharmBase):
@@ -47,9 +52,9 @@ class IstioInitEgressCharm(ops.CharmBase):
 
     def __init__(self, framework: ops.Framework) -> None:
         super().__init__(framework)
-        self._owner = Application(self.app.name, self.model.name)
+        self._application = Application(self.app.name, self.model.name)
         self._status: ops.StatusBase | None = None
-        self._request = certificates.attributes(webhook_deployment.hosts(self._owner))
+        self._request = certificates.attributes(webhook_deployment.hosts(self._application))
         self._certificates = TLSCertificatesRequiresV4(
             self,
             CERTIFICATES,
@@ -71,7 +76,7 @@ class IstioInitEgressCharm(ops.CharmBase):
             self._certificates.on.certificate_available,
             *self._observability.events,
         ]
-        for endpoint in (GATEWAY_INFO, ISTIO_METADATA):
+        for endpoint in relations.ENDPOINTS:
             events = self.on[endpoint]
             repairing += [
                 events.relation_created,
@@ -95,8 +100,8 @@ class IstioInitEgressCharm(ops.CharmBase):
         report: ReconcileReport | None = None
         try:
             settings = self._settings()
-            report = reconciler.reconcile(*self._inputs(settings))
-            self._status = _reached(report, settings)
+            report = Reconciler(*self._inputs(settings)).reconcile()
+            self._status = _reached(report)
         except OPERATIONAL as error:
             logger.warning("%s", error)
             self._status = self._status_of(error)
@@ -110,7 +115,7 @@ class IstioInitEgressCharm(ops.CharmBase):
         policy = settings.policy if settings else None
         try:
             targets = scraping.update(
-                ApiClient.connect(), self._owner, image, report, policy, reconciler.now()
+                connect(), self._application, image, report, policy, reconciler.now()
             )
             self._observability.publish(targets)
         except ClusterError as error:
@@ -123,16 +128,15 @@ class IstioInitEgressCharm(ops.CharmBase):
 
     def _on_show_policy(self, event: ops.ActionEvent) -> None:
         try:
-            plan = reconciler.plan(*self._inputs(self._settings()))
+            plan = Reconciler(*self._inputs(self._settings())).plan()
         except OPERATIONAL as error:
             event.fail(self._status_of(error).message)
             return
-        shown = [webhook_deployment.without_secrets(manifest) for manifest in plan.objects]
         event.set_results(
             {
-                "backend": plan.form.value,
+                "backend": plan.backend.kind.value,
                 "objects": len(plan.objects),
-                "policy": manifests.to_yaml(shown),
+                "policy": plan.to_yaml(),
             }
         )
 
@@ -141,36 +145,34 @@ class IstioInitEgressCharm(ops.CharmBase):
             event.fail(f"run: juju run {self.app.name}/leader rotate-certificates")
             return
         try:
-            settings = self._settings()
-            inputs = self._inputs(settings, rotate=True)
-            if reconciler.plan(*inputs).workload is None:
+            wanted = Reconciler(*self._inputs(self._settings(), rotate=True))
+            if not wanted.plan().backend.capabilities.runs_workload:
                 event.fail("only backend=webhook has a certificate")
                 return
             if self.model.get_relation(CERTIFICATES):
                 self._certificates.regenerate_private_key()
                 event.set_results({"result": "a new certificate was asked for; it is on its way"})
                 return
-            report = reconciler.reconcile(*inputs)
+            report = wanted.reconcile()
         except OPERATIONAL as error:
             event.fail(self._status_of(error).message)
             return
-        self._status = _reached(report, settings)
+        self._status = _reached(report)
         event.set_results({"result": self._status.message})
 
     def _on_remove(self, _: ops.RemoveEvent) -> None:
         """Leave nothing behind with the last unit. Whatever goes wrong, the removal goes on."""
-        try:
-            if self.app.planned_units() > 0:
-                return
-            cluster = ApiClient.connect()
-            cluster.prune(self._owner)
-            scraping.remove(cluster, self._owner)
-        except Exception:
-            logger.exception(
-                "could not clean the cluster; what is left has the label %s=%s",
-                MODEL_LABEL,
-                self._owner.model,
-            )
+        if self.app.planned_units() > 0:
+            return
+        for application in (self._application, self._application.of_exporter):
+            try:
+                connect().prune(application)
+            except Exception:
+                logger.exception(
+                    "cannot clean the cluster; what is left has the label %s=%s",
+                    MODEL_LABEL,
+                    application.model,
+                )
 
     def _settings(self) -> Settings:
         settings = self.load_config(Config).settings()
@@ -180,10 +182,11 @@ class IstioInitEgressCharm(ops.CharmBase):
 
     def _inputs(self, settings: Settings, *, rotate: bool = False) -> actions.Inputs:
         """All that the reconciler needs, from Juju."""
-        namespace = self._mesh_namespace(settings)
-        return ApiClient.connect(), settings, self._owner, namespace, self._sources(rotate)
+        ends = relations.related(self.model)
+        namespace = istiod.namespace(settings.mesh_namespace, ends, self.app.name)
+        return connect(), settings, self._application, namespace, self._workload(rotate)
 
-    def _sources(self, rotate: bool) -> WorkloadInputs | None:
+    def _workload(self, rotate: bool) -> WorkloadInputs | None:
         image = self._image()
         if image is None:
             return None
@@ -210,29 +213,6 @@ class IstioInitEgressCharm(ops.CharmBase):
         chain = "".join(f"{certificate}\n" for certificate in _leaf_first(assigned))
         return Identity(chain, certificates.pkcs8(str(key)), f"{assigned.ca}\n")
 
-    def _mesh_namespace(self, settings: Settings) -> str:
-        ends: list[istiod.Related] = []
-        if relation := self.model.get_relation(GATEWAY_INFO):
-            namespace = relation.data[relation.app].get("gateway_namespace", "")
-            ends.append(
-                istiod.Related(GATEWAY_INFO, relation.app.name, "gateway_namespace", namespace)
-            )
-        if relation := self.model.get_relation(ISTIO_METADATA):
-            ends.append(
-                istiod.Related(
-                    ISTIO_METADATA, relation.app.name, "root_namespace", self._root_namespace()
-                )
-            )
-        return istiod.namespace(settings.mesh_namespace, ends, self.app.name)
-
-    def _root_namespace(self) -> str:
-        try:
-            data = IstioMetadataRequirer(self.model.relations, ISTIO_METADATA).get_data()
-        except ValueError as error:
-            logger.warning("%s", error)
-            return ""
-        return data.root_namespace if data else ""
-
     def _status_of(self, error: Exception) -> ops.StatusBase:
         text = actions.message(error, self.app.name)
         if isinstance(error, (istiod.MeshPending, Unreachable)):
@@ -246,22 +226,10 @@ def _leaf_first(assigned: ProviderCertificate) -> list[str]:
     return [str(certificate) for certificate in (assigned.certificate, *between)]
 
 
-def _reached(report: ReconcileReport, settings: Settings) -> ops.StatusBase:
-    form, verified = report.plan.form, report.verification
-    if verified.effect is Effect.MISSING:
-        return ops.WaitingStatus(
-            f"{form.description}: applied, but not in effect yet ({verified.detail});"
-            " what was in force before stays" + "".join(f"; {remark}" for remark in report.remarks)
-        )
-    parts = [f"{form.description}: {REMEDIES[settings.policy.remedy].status(settings.policy)}"]
-    if verified.effect is Effect.ARRIVES:
-        parts.append(f"verified in {verified.detail}")
-    else:
-        parts.append(f"not verified: {verified.detail}")
-    if verified.native_sidecars:
-        parts.append("native sidecars: only Pods that opt out of them need it")
-    parts += [*report.plan.mesh.remarks(), *settings.notes, *report.remarks]
-    return ops.ActiveStatus("; ".join(parts))
+def _reached(report: ReconcileReport) -> ops.StatusBase:
+    if report.in_effect:
+        return ops.ActiveStatus(report.message)
+    return ops.WaitingStatus(report.message)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from init_egress.backends import manifests
-from init_egress.backends.manifests import Application, BackendKind, Manifest
+from init_egress.backends.probe import probe_pod
+from init_egress.backends.registry import NATIVE
 from init_egress.config import Settings
+from init_egress.kube.application import Application
 from init_egress.kube.cluster import Cluster
 from init_egress.kube.errors import NotFound
 from init_egress.kube.kinds import (
@@ -20,6 +21,7 @@ from init_egress.kube.kinds import (
     SECRET,
     WEBHOOK_CONFIGURATION,
 )
+from init_egress.kube.manifest import Manifest
 
 APP = Application("expectations", "default")
 OTHER = Application("expectations-other", "default")
@@ -41,7 +43,7 @@ def config_map(name: str, application: Application = APP, **data: str) -> Manife
 
 def native(application: Application = APP) -> list[Manifest]:
     """The native policy and its bindings."""
-    return manifests.render(BackendKind.NATIVE, Settings(), application)
+    return NATIVE.render(Settings(), application)
 
 
 class Expectations:
@@ -112,7 +114,7 @@ class Expectations:
 
     def test_a_dry_run_stores_nothing(self, cluster: Cluster) -> None:
         namespace = cluster.namespaces()[0].name
-        pod = manifests.probe_pod(Settings().policy)
+        pod = probe_pod(Settings().policy)
 
         stored = cluster.dry_run(namespace, pod)
 
@@ -123,7 +125,7 @@ class Expectations:
         self, cluster: Cluster
     ) -> None:
         with pytest.raises(NotFound, match="absent"):
-            cluster.dry_run("absent", manifests.probe_pod(Settings().policy))
+            cluster.dry_run("absent", probe_pod(Settings().policy))
 
     def test_a_secret_comes_back_as_it_was_applied(self, cluster: Cluster) -> None:
         secret: Manifest = {**config_map("secret"), "kind": "Secret", "data": {"key": "dmFsdWU="}}

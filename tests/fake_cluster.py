@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 
 from lightkube.core.resource import api_info
 
-from init_egress.backends.manifests import Application, BackendKind, Manifest
-from init_egress.backends.verification import NOBODY
+from init_egress.backends.backend import BackendKind
+from init_egress.backends.probe import NO_BACKEND
+from init_egress.backends.registry import BACKENDS
+from init_egress.kube.application import Application
 from init_egress.kube.cluster import Cluster
 from init_egress.kube.errors import ClusterError, NotFound, Refused
 from init_egress.kube.kinds import (
@@ -30,6 +32,7 @@ from init_egress.kube.kinds import (
     WEBHOOK_CONFIGURATION,
     Kind,
 )
+from init_egress.kube.manifest import Manifest
 from init_egress.rule import istio
 from init_egress.rule.decision import decide
 from init_egress.rule.pod import Namespace, Pod
@@ -208,9 +211,13 @@ class FakeCluster(Cluster):
 
         self.fault = fault
 
-    def backends_in_force(self, owner: Application) -> set[BackendKind]:
+    def backends_in_force(self, application: Application) -> set[BackendKind]:
         """The backends that give a Pod of the mesh the remedy now."""
-        return {kind for kind in BackendKind if self._carries_out(owner.probe(kind))}
+        return {
+            kind
+            for kind, backend in BACKENDS.items()
+            if self._carries_out(backend.probe_label(application))
+        }
 
     def _ask(self, verb: str, what: str) -> None:
         request = Request(verb, what)
@@ -242,7 +249,7 @@ class FakeCluster(Cluster):
     def _admitted(self, pod: Manifest, namespace: Namespace) -> Manifest:
         labels = _metadata(pod).get("labels")
         probe = str(labels.get(istio.PROBE_LABEL, "")) if isinstance(labels, dict) else ""
-        if probe in ("", NOBODY) or not self._carries_out(probe):
+        if probe in ("", NO_BACKEND) or not self._carries_out(probe):
             return pod
         decision = decide(Pod.from_dict(pod), namespace, self.policy)
         for operation in decision.patch:

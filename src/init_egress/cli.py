@@ -19,15 +19,17 @@ from lightkube import KubeConfig
 from lightkube.config.kubeconfig import SingleConfig
 from lightkube.core.exceptions import ConfigError as KubeconfigError
 
-from init_egress.backends import manifests
-from init_egress.backends.manifests import Application, BackendKind
+from init_egress.backends.registry import POLICY_BACKENDS
+from init_egress.backends.render import to_yaml
 from init_egress.config import Config, ConfigError, PolicyKind, Settings
 from init_egress.existing import audit
 from init_egress.existing.advice import Kubectl
+from init_egress.kube.application import Application
 from init_egress.kube.client import ApiClient
 from init_egress.kube.errors import ClusterError, Forbidden, Unreachable
 from init_egress.kube.scope import Scope
 from init_egress.mesh import istiod, sidecars
+from init_egress.mesh.injection import Injection
 from init_egress.rule.policy import ExistingAnnotation, RemedyKind
 from init_egress.rule.verdict import Verdict
 
@@ -83,16 +85,15 @@ def main(arguments: Sequence[str]) -> int:
 
 def _render(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    form = BackendKind.NATIVE
-    if options.backend == "kyverno":
-        wanted = PolicyKind(options.kyverno_policy_kind)
-        form = {
-            PolicyKind.CLUSTER_POLICY: BackendKind.CLUSTER_POLICY,
-            PolicyKind.MUTATING_POLICY: BackendKind.MUTATING_POLICY,
-        }[wanted]
-    owner = Application(options.name, STANDALONE)
-    objects = manifests.render(form, settings, owner, injects_by_default=options.inject_by_default)
-    print(manifests.to_yaml(objects), end="")
+    policy_kinds = (None, PolicyKind(options.kyverno_policy_kind))
+    backend = next(
+        backend
+        for backend in POLICY_BACKENDS
+        if backend.choice.value == options.backend and backend.policy_kind in policy_kinds
+    )
+    application = Application(options.name, STANDALONE)
+    injection = Injection(by_default=options.inject_by_default)
+    print(to_yaml(backend.render(settings, application, injection)), end="")
     return 0
 
 
@@ -191,7 +192,7 @@ def _add_render(add: Callable[..., argparse.ArgumentParser]) -> None:
     render.set_defaults(run=_render)
     render.add_argument(
         "--backend",
-        choices=["native", "kyverno"],
+        choices=list(dict.fromkeys(backend.choice.value for backend in POLICY_BACKENDS)),
         required=True,
         help="native: MutatingAdmissionPolicy (Kubernetes 1.36+); kyverno: a policy of Kyverno's",
     )

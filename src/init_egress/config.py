@@ -26,8 +26,8 @@ RANGES_EXAMPLE = "10.0.0.0/8,192.168.0.0/16,fd00::/8"
 PORTS_EXAMPLE = "443,5432"
 
 
-class Backend(str, Enum):
-    """What carries the rule out on the cluster."""
+class BackendChoice(str, Enum):
+    """The value of the option `backend`; `auto` is resolved by what the cluster serves."""
 
     AUTO = "auto"
     NATIVE = "native"
@@ -92,7 +92,7 @@ class Settings:
         notes: what was read otherwise than it was written, one sentence each.
     """
 
-    backend: Backend = Backend.AUTO
+    backend: BackendChoice = BackendChoice.AUTO
     policy: Policy = field(default_factory=Policy)
     kyverno_kind: PolicyKind = PolicyKind.AUTO
     mesh_namespace: str = ""
@@ -196,7 +196,7 @@ class Config:
             pods=reader.selector("pod-selector", self.pod_selector),
         )
         settings = Settings(
-            backend=reader.choice("backend", self.backend, Backend, Backend.AUTO),
+            backend=reader.choice("backend", self.backend, BackendChoice, BackendChoice.AUTO),
             policy=policy,
             kyverno_kind=reader.choice(
                 "kyverno-policy-kind", self.kyverno_policy_kind, PolicyKind, PolicyKind.AUTO

@@ -10,7 +10,7 @@ import pytest
 from lightkube import ApiError
 from lightkube.types import PatchType
 
-from init_egress.backends.manifests import BackendKind
+from init_egress.backends.backend import BackendKind
 from init_egress.config import Config, ConfigError
 from init_egress.kube.kinds import POD
 from init_egress.rule import istio

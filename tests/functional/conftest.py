@@ -11,7 +11,8 @@ from lightkube import Client
 from ops import testing
 
 from charm import IstioInitEgressCharm
-from init_egress.backends.manifests import Application, BackendKind
+from init_egress.backends.backend import BackendKind
+from init_egress.kube.application import Application
 from init_egress.kube.client import ApiClient
 from tests.functional.cases import CASES
 from tests.functional.installation import IMAGE, Installation, still_acts

@@ -10,10 +10,15 @@ import pytest
 from lightkube import Client
 from lightkube.resources.core_v1 import Namespace as NamespaceResource
 
-from init_egress.backends import manifests, reconciler, verification
-from init_egress.backends.manifests import Application, BackendKind
+from init_egress.backends.backend import BackendKind
+from init_egress.backends.effect import Effect
+from init_egress.backends.probe import NO_BACKEND, labelled
+from init_egress.backends.reconciler import Reconciler
+from init_egress.backends.registry import BACKENDS
+from init_egress.backends.verification import Prover
 from init_egress.backends.webhook_deployment import Image, WorkloadInputs
 from init_egress.config import Config, Settings
+from init_egress.kube.application import Application
 from init_egress.kube.client import ApiClient
 from init_egress.kube.cluster import Cluster
 from init_egress.kube.errors import ClusterError
@@ -65,9 +70,9 @@ class Installation:
         owner = Application(f"cases-{next(_numbers)}", _MODEL)
         self._current, self._mesh = (form, settings, owner), mesh
         self._plane.create_namespace(_MODEL)
-        reconciler.reconcile(
+        Reconciler(
             self._cluster, settings, owner, NAMESPACE, WorkloadInputs(Image(IMAGE))
-        )
+        ).reconcile()
         wait_until(lambda: self._acts(form, settings, owner), f"{form.value} is in force")
         return settings
 
@@ -79,7 +84,7 @@ class Installation:
         self._current = None
         self._cluster.prune(owner)
         wait_until(lambda: not self._acts(form, settings, owner), f"{form.value} is gone")
-        self._client.delete(NamespaceResource, f"{owner.application}-probe")
+        self._client.delete(NamespaceResource, f"{owner.name}-probe")
 
     def _acts(self, form: BackendKind, settings: Settings, owner: Application) -> bool:
         return acts(self._plane, self._cluster, form, settings, owner)
@@ -94,11 +99,12 @@ def acts(
 ) -> bool:
     """Whether it changes a Pod of the shape that Istio makes, be there an istiod or not."""
     labels = {"istio-injection": "enabled", **settings.policy.namespaces.example()}
-    namespace = Namespace(f"{owner.application}-probe", labels)
+    namespace = Namespace(f"{owner.name}-probe", labels)
     plane.create_namespace(namespace.name, labels)
     pod = as_injected(settings.policy.pods.example())
-    found = verification.prove(cluster, namespace, settings.policy, pod, owner.probe(form), 0)
-    return found.effect is verification.Effect.ARRIVES
+    prover = Prover(cluster, settings.policy, owner, BACKENDS[form])
+    found = prover.prove(namespace, pod)
+    return found.effect is Effect.ARRIVES
 
 
 def still_acts(
@@ -115,13 +121,13 @@ def still_acts(
     labels = settings.policy.namespaces.example()
     # One for each selector: a namespace that is there keeps its labels.
     chosen = hashlib.sha256(repr(sorted(labels.items())).encode()).hexdigest()[:8]
-    namespace = f"{owner.application}-still-acts-{chosen}" if labels else "default"
+    namespace = f"{owner.name}-still-acts-{chosen}" if labels else "default"
     plane.create_namespace(namespace, labels)
     # A Pod may ask for injection by itself where the namespace says nothing.
     pod = as_injected({**settings.policy.pods.example(), "sidecar.istio.io/inject": "true"})
 
     def stored(label: str) -> tuple[object, ...]:
-        found = cluster.dry_run(namespace, manifests.labelled(pod, label))
+        found = cluster.dry_run(namespace, labelled(pod, label))
         metadata, spec = found["metadata"], found["spec"]
         assert isinstance(metadata, dict)
         assert isinstance(spec, dict)
@@ -129,8 +135,10 @@ def still_acts(
         return metadata["annotations"], [c.get("securityContext") for c in containers]
 
     try:
-        untouched = stored(verification.NOBODY)
-        return any(stored(owner.probe(form)) != untouched for form in BackendKind)
+        untouched = stored(NO_BACKEND)
+        return any(
+            stored(backend.probe_label(owner)) != untouched for backend in BACKENDS.values()
+        )
     except ClusterError:
         return True  # a webhook that is going, and fails closed
 

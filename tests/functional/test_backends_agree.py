@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from lightkube import Client
 
-from init_egress.backends.manifests import BackendKind, labelled
-from init_egress.backends.verification import NOBODY
+from init_egress.backends.backend import BackendKind
+from init_egress.backends.probe import NO_BACKEND, labelled
 from init_egress.kube.client import ApiClient
 from init_egress.rule.decision import decide
 from init_egress.rule.istio import CANONICAL_NAME, EXCLUDE_RANGES, STATUS
@@ -79,7 +79,7 @@ def test_a_backend_makes_of_any_pod_what_the_rule_says(
         # they are, or turns U+0085 into a space.
         assume(form is not BackendKind.CLUSTER_POLICY or not _has_control_characters(raw))
         pod = _valid(raw)
-        untouched = asked.dry_run(where.name, labelled(pod, NOBODY))
+        untouched = asked.dry_run(where.name, labelled(pod, NO_BACKEND))
         decision = decide(Pod.from_dict(untouched), where, policy)
         touched = asked.dry_run(where.name, pod)
         assert shape(touched) == shape(patched(untouched, decision.patch)), decision
@@ -121,7 +121,7 @@ def test_what_an_annotation_holds_is_never_code(
         }
     )
 
-    untouched = ApiClient.connect(client.config).dry_run(where.name, labelled(pod, NOBODY))
+    untouched = ApiClient.connect(client.config).dry_run(where.name, labelled(pod, NO_BACKEND))
     touched = ApiClient.connect(client.config).dry_run(where.name, pod)
 
     decision = decide(Pod.from_dict(untouched), where, policy)

@@ -9,8 +9,8 @@ import pytest
 from lightkube import ApiError, Client
 from lightkube.resources.core_v1 import Namespace as NamespaceResource
 
-from init_egress.backends import manifests, verification
-from init_egress.backends.manifests import BackendKind
+from init_egress.backends.backend import BackendKind
+from init_egress.backends.probe import NO_BACKEND, labelled
 from init_egress.kube.client import ApiClient
 from init_egress.kube.kinds import POD
 from init_egress.rule.decision import decide
@@ -54,7 +54,7 @@ def test_the_stored_pod_is_as_the_case_expects(
                 _create(client, namespace, case.pod)
             return
         injected = ApiClient.connect(client.config).dry_run(
-            namespace, manifests.labelled(case.pod, verification.NOBODY)
+            namespace, labelled(case.pod, NO_BACKEND)
         )
         stored = _create(client, namespace, case.pod)
     if case.namespace is None:

@@ -16,8 +16,9 @@ from lightkube import ApiError, Client
 from lightkube.resources.core_v1 import Namespace as NamespaceResource
 
 from init_egress import cli
-from init_egress.backends.manifests import Application, BackendKind
+from init_egress.backends.backend import BackendKind
 from init_egress.config import Config, Settings
+from init_egress.kube.application import Application
 from init_egress.kube.client import ApiClient
 from init_egress.kube.kinds import POD
 from init_egress.mesh import istiod
@@ -89,14 +90,14 @@ class Rendered:
         wait_until(
             lambda: not acts(self._plane, cluster, form, settings, owner), f"{form.value} is gone"
         )
-        self._client.delete(NamespaceResource, f"{owner.application}-probe")
+        self._client.delete(NamespaceResource, f"{owner.name}-probe")
 
     def _render(self, form: BackendKind, config: Mapping[str, str], owner: Application) -> str:
         injects_by_default = istiod.read(
             NAMESPACE, ApiClient.connect(self._client.config).config_maps(NAMESPACE)
         ).injects_by_default
         arguments = [
-            *("render", *_BACKENDS[form], "--name", owner.application),
+            *("render", *_BACKENDS[form], "--name", owner.name),
             *flags(config),
             *(["--inject-by-default"] if injects_by_default else []),
         ]

@@ -17,7 +17,7 @@ import pytest
 from lightkube import Client
 from lightkube.resources.core_v1 import Namespace
 
-from init_egress.backends.manifests import Application
+from init_egress.kube.application import Application
 from init_egress.kube.client import ApiClient
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.istio import Istiod

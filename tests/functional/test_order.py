@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lightkube import Client
 
-from init_egress.backends.manifests import BackendKind
+from init_egress.backends.backend import BackendKind
 from init_egress.kube.kinds import POD
 from init_egress.rule.istio import EXCLUDE_RANGES
 from tests.functional.installation import Installation

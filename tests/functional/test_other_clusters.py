@@ -67,7 +67,7 @@ def test_before_kubernetes_1_36_auto_takes_kyverno_as_soon_as_it_is_there(
 
         assert alone.name == native.name == kyverno.name == "blocked"
         assert "juju attach-resource istio-init-egress webhook-image=" in alone.message
-        assert "serves no MutatingAdmissionPolicy (Kubernetes 1.36 or later)" in native.message
+        assert "does not serve MutatingAdmissionPolicy" in native.message
         assert "juju config istio-init-egress backend=auto" in native.message
         assert "install Kyverno" in kyverno.message
 

@@ -13,8 +13,8 @@ from lightkube.generic_resource import GenericGlobalResource, GenericNamespacedR
 from ops import testing
 
 from charm import IstioInitEgressCharm
-from init_egress.backends.manifests import APPLICATION_LABEL
 from init_egress.config import Config, ConfigError, Settings
+from init_egress.kube.application import APPLICATION_LABEL
 from init_egress.kube.kinds import OURS, Kind
 
 # Juju gives a path where nothing is, until somebody attaches the resource.

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from init_egress.backends import manifests
-from init_egress.config import Backend, Config, ConfigError
+from init_egress.config import BackendChoice, Config, ConfigError
+from init_egress.kube import application
 from init_egress.rule import istio
 from init_egress.rule.decision import decide
 from init_egress.rule.pod import Namespace, Pod
@@ -55,7 +55,9 @@ def test_the_values_are_what_the_tests_take_them_for() -> None:
     ).settings()
 
     assert OURS["config"]["options"][names.Option.RANGES]["default"] == names.DEFAULT_RANGES
-    assert set(names.BACKENDS) == {backend.value for backend in Backend} - {Backend.AUTO.value}
+    assert set(names.BACKENDS) == {backend.value for backend in BackendChoice} - {
+        BackendChoice.AUTO.value
+    }
     with pytest.raises(ConfigError, match=names.Option.RANGES) as error:
         Config(exclude_outbound_ip_ranges=names.Value.INVALID_RANGES).settings()
     assert names.Value.INVALID_RANGES in str(error.value)
@@ -74,8 +76,8 @@ def test_the_pod_that_stands_in_for_an_injected_one_needs_the_remedy() -> None:
 
 
 def test_the_labels_are_those_that_the_charm_writes() -> None:
-    assert names.APPLICATION_LABEL == manifests.APPLICATION_LABEL
-    assert names.MODEL_LABEL == manifests.MODEL_LABEL
+    assert names.APPLICATION_LABEL == application.APPLICATION_LABEL
+    assert names.MODEL_LABEL == application.MODEL_LABEL
     assert names.SKIP_LABEL == istio.SKIP_LABEL
 
 

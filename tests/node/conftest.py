@@ -10,7 +10,7 @@ import pytest
 from ops import testing
 
 from charm import IstioInitEgressCharm
-from init_egress.backends.manifests import Application
+from init_egress.kube.application import Application
 from init_egress.kube.client import ApiClient
 from tests.functional.unit import APPLICATION, Unit
 from tests.node import programs

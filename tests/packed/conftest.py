@@ -13,7 +13,7 @@ import pytest
 import yaml
 from lightkube import Client
 
-from init_egress.backends.manifests import Application
+from init_egress.kube.application import Application
 from init_egress.kube.client import ApiClient
 from tests.packed import pack
 from tests.packed.juju import APPLICATION, MODEL, Charm, MakeUnit, Unit, give_to_juju

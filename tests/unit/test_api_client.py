@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from init_egress.backends.manifests import Application
+from init_egress.kube.application import Application
 from init_egress.kube.client import ApiClient
 from init_egress.kube.connection import DEADLINE
 from init_egress.kube.errors import (

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from ops import testing
 
+import charm
 from charm import IstioInitEgressCharm
 from init_egress.backends import reconciler
-from init_egress.backends.manifests import Application, BackendKind
+from init_egress.backends.backend import BackendKind, Timeouts
 from init_egress.config import Config
-from init_egress.kube.client import ApiClient
+from init_egress.kube.application import Application
 from init_egress.kube.errors import ClusterError, Forbidden, Unreachable
 from init_egress.kube.kinds import CLUSTER_POLICY, NATIVE_POLICY
 from tests.fake_cluster import FakeCluster
@@ -40,15 +41,14 @@ Run = Callable[..., testing.State]
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     fake = FakeCluster()
-    monkeypatch.setattr(ApiClient, "connect", lambda: fake)
-    monkeypatch.setattr(reconciler, "PATIENCE", 0)
-    monkeypatch.setattr(reconciler, "ROLLOUT_PATIENCE", 0)
+    monkeypatch.setattr(charm, "connect", lambda: fake)
+    monkeypatch.setattr(reconciler, "TIMEOUTS", Timeouts(proof=0, ready=0, rollout=0))
     return fake
 
 
 @pytest.fixture
 def context(cluster: FakeCluster) -> testing.Context[IstioInitEgressCharm]:
-    return testing.Context(IstioInitEgressCharm, app_name=APP.application)
+    return testing.Context(IstioInitEgressCharm, app_name=APP.name)
 
 
 def state(*relations: testing.RelationBase, **changes: Any) -> testing.State:

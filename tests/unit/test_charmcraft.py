@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-import charm
-from init_egress.config import Backend, Config, FailurePolicy, PolicyKind
+from init_egress.config import BackendChoice, Config, FailurePolicy, PolicyKind
+from init_egress.mesh import relations
 from init_egress.rule.policy import ExistingAnnotation, RemedyKind
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ ENDPOINTS: dict[str, Any] = {
 }
 DEFAULTS = {field.name.replace("_", "-"): field.default for field in fields(Config)}
 CHOICES: dict[str, type[Enum]] = {
-    "backend": Backend,
+    "backend": BackendChoice,
     "failure-policy": FailurePolicy,
     "kyverno-policy-kind": PolicyKind,
     "remedy": RemedyKind,
@@ -72,7 +72,7 @@ def test_every_endpoint_is_described(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "interface"),
-    [(charm.GATEWAY_INFO, "istio-gateway-info"), (charm.ISTIO_METADATA, "istio_metadata")],
+    [(relations.GATEWAY_INFO, "istio-gateway-info"), (relations.ISTIO_METADATA, "istio_metadata")],
 )
 def test_the_mesh_is_told_by_one_optional_relation_each(name: str, interface: str) -> None:
     endpoint = CHARMCRAFT["requires"][name]

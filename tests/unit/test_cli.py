@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 from init_egress import cli
-from init_egress.backends import manifests
-from init_egress.backends.manifests import Application, BackendKind
+from init_egress.backends.policy import PolicyBackend
+from init_egress.backends.registry import CLUSTER_POLICY, MUTATING_POLICY, NATIVE
 from init_egress.config import Config
+from init_egress.kube.application import Application
 
 
 def rendered(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[object]:
@@ -17,23 +18,23 @@ def rendered(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[object
 
 
 @pytest.mark.parametrize(
-    ("arguments", "form", "config"),
+    ("arguments", "backend", "config"),
     [
-        (["--backend", "native"], BackendKind.NATIVE, {}),
+        (["--backend", "native"], NATIVE, {}),
         (
             ["--backend", "native", "--remedy", "proxy-group"],
-            BackendKind.NATIVE,
+            NATIVE,
             {"remedy": "proxy-group"},
         ),
-        (["--backend", "kyverno"], BackendKind.CLUSTER_POLICY, {}),
+        (["--backend", "kyverno"], CLUSTER_POLICY, {}),
         (
             ["--backend", "kyverno", "--kyverno-policy-kind", "MutatingPolicy"],
-            BackendKind.MUTATING_POLICY,
+            MUTATING_POLICY,
             {},
         ),
         (
             ["--backend", "native", "--pod-selector", "team=ml", "--failure-policy", "fail"],
-            BackendKind.NATIVE,
+            NATIVE,
             {"pod-selector": "team=ml", "failure-policy": "fail"},
         ),
     ],
@@ -41,12 +42,12 @@ def rendered(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[object
 def test_it_renders_what_the_charm_applies(
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
-    form: BackendKind,
+    backend: PolicyBackend,
     config: dict[str, str],
 ) -> None:
     owner = Application("istio-init-egress", cli.STANDALONE)
     settings = Config.from_options(config).settings()
-    assert rendered(capsys, *arguments) == manifests.render(form, settings, owner)
+    assert rendered(capsys, *arguments) == backend.render(settings, owner)
 
 
 def test_namespaces_injected_by_default_are_bound_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,43 +9,34 @@ from types import SimpleNamespace
 import pytest
 
 from init_egress.backends import coverage
-from init_egress.backends.manifests import Application, BackendKind
-from init_egress.backends.verification import Effect, Verification
-from init_egress.kube.cluster import Cluster
+from init_egress.backends.effect import Effect, Verification
+from init_egress.backends.registry import NATIVE
+from init_egress.backends.verification import Prover
+from init_egress.kube.application import Application
 from init_egress.kube.errors import ClusterError, Unreachable
 from init_egress.rule.pod import Namespace
 from init_egress.rule.policy import Policy
 from tests.fake_cluster import FakeCluster
 
-OWNER = Application("app", "model")
-NATIVE = OWNER.probe(BackendKind.NATIVE)
+PROVER = Prover(FakeCluster(), Policy(), Application("app", "model"), NATIVE)
 
 
 def seeing(monkeypatch: pytest.MonkeyPatch, effects: dict[str, Effect | ClusterError]) -> None:
-    """Have each namespace show an effect of the native form, and none of any other."""
+    """Have each namespace show an effect of the native backend, and none of any other."""
 
-    def examine(
-        _: Cluster, namespace: Namespace, policy: Policy, label: str, patience: float
-    ) -> Verification:
-        effect = effects[namespace.name] if label == NATIVE else Effect.MISSING
+    def examine(self: Prover, namespace: Namespace) -> Verification:
+        effect = effects[namespace.name] if self.backend is NATIVE else Effect.MISSING
         if isinstance(effect, ClusterError):
             raise effect
         return Verification(effect, f"in {namespace.name}", milliseconds=len(namespace.name))
 
-    monkeypatch.setattr(coverage, "examine", examine)
+    monkeypatch.setattr(Prover, "examine", examine)
 
 
 def cover(names: list[str], limit: int | None = None) -> tuple[coverage.Coverage, list[str]]:
     said: list[str] = []
-    found = coverage.cover(
-        FakeCluster(),
-        [Namespace(name) for name in names],
-        Policy(),
-        OWNER,
-        BackendKind.NATIVE,
-        limit=limit,
-        progress=said.append,
-    )
+    namespaces = [Namespace(name) for name in names]
+    found = coverage.cover(PROVER, namespaces, limit=limit, progress=said.append)
     return found, said
 
 
@@ -89,48 +80,37 @@ def test_what_there_is_no_room_for_is_counted_and_what_matters_most_is_kept(
     assert said[0].startswith("50 of 300 namespaces asked")
 
 
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, float]]:
+    """Have no backend act anywhere; which of them was waited for, and for how many seconds."""
+    waited: list[tuple[object, float]] = []
+
+    def examine(self: Prover, namespace: Namespace) -> Verification:
+        waited.append((self.backend, self.timeout))
+        return Verification(Effect.MISSING, "")
+
+    monkeypatch.setattr(Prover, "examine", examine)
+    return waited
+
+
 def test_all_namespaces_together_wait_no_longer_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a policy that is gone would be waited for in each of hundreds."""
     hours = itertools.count(step=3600)
     monkeypatch.setattr(coverage, "time", SimpleNamespace(monotonic=lambda: next(hours)))
-    waited: list[float] = []
-
-    def examine(*arguments: object) -> Verification:
-        waited.append(float(str(arguments[-1])))
-        return Verification(Effect.MISSING, "")
-
-    monkeypatch.setattr(coverage, "examine", examine)
+    waited = waits(monkeypatch)
 
     cover(["a", "b"])
 
-    assert set(waited) == {0.0}
+    assert {seconds for _, seconds in waited} == {0.0}
 
 
 def test_what_was_just_written_has_time_to_take_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coverage, "time", SimpleNamespace(monotonic=lambda: 0.0))
-    waited: dict[object, object] = {}
-
-    def examine(*arguments: object) -> Verification:
-        waited[arguments[-2]] = arguments[-1]
-        return Verification(Effect.MISSING, "")
-
-    monkeypatch.setattr(coverage, "examine", examine)
+    waited = waits(monkeypatch)
 
     cover(["a"])
 
-    assert waited.pop(NATIVE) == coverage.PATIENCE
-    assert set(waited.values()) == {0}
-
-
-def test_a_webhook_that_fails_closed_takes_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
-    seeing(monkeypatch, {"a": Unreachable("failed calling webhook", 500), "b": Effect.ARRIVES})
-
-    found, _ = cover(["a", "b"])
-
-    assert [(row.namespace, row.effect) for row in found.rows] == [
-        ("a", Effect.REJECTED),
-        ("b", Effect.ARRIVES),
-    ]
+    assert waited[0] == (NATIVE, coverage.SETTLING_SECONDS)
+    assert {seconds for _, seconds in waited[1:]} == {0.0}
 
 
 @pytest.mark.parametrize("code", [0, 429, 503])

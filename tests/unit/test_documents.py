@@ -36,12 +36,14 @@ PLAIN_VERBS = (
 )
 # Where the words of a status come from.
 SPEAKERS = {
-    "charm.py": ("_reached", "_reconcile"),
+    "charm.py": ("_reconcile",),
     "actions.py": ("message",),
     "init_egress/mesh/istiod.py": ("namespace", "remarks"),
-    "init_egress/backends/choice.py": ("_missing",),
-    "init_egress/backends/reconciler.py": ("_webhook_plan", "_verified"),
+    "init_egress/backends/choice.py": ("_unable", "_not_served"),
+    "init_egress/backends/kyverno.py": ("why_not_ready",),
+    "init_egress/backends/reconciler.py": ("message", "check_names"),
     "init_egress/backends/verification.py": ("verify", "prove"),
+    "init_egress/backends/webhook.py": ("objects", "settle"),
     "init_egress/backends/webhook_deployment.py": ("__str__",),
 }
 

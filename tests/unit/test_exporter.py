@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from init_egress.backends import verification
+from init_egress.backends.effect import Effect
 from init_egress.exporter.server import SnapshotCollector
 from init_egress.exporter.snapshot import AuditCounts, BackendEffect, Snapshot, decode
 from init_egress.telemetry.plain_http import LIVE, READY
@@ -75,4 +75,4 @@ def test_the_file_holds_what_was_put_in() -> None:
 
 def test_every_effect_that_can_be_verified_can_be_shown() -> None:
     shown = {effect.value for effect in BackendEffect}
-    assert {effect.value for effect in verification.Effect} == shown - {"failed"}
+    assert {effect.value for effect in Effect} == shown - {"failed"}

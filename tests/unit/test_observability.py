@@ -360,8 +360,8 @@ def test_what_watches_cannot_keep_the_charm_from_its_work(
         raise ClusterError("no")
 
     monkeypatch.setattr(scraping, "update", failing)
-    monkeypatch.setattr(charm_module.reconciler, "reconcile", lambda *_: None)
+    monkeypatch.setattr(charm_module.Reconciler, "reconcile", lambda _: None)
     monkeypatch.setattr(charm_module, "_reached", lambda *_: ops.ActiveStatus("all is well"))
-    monkeypatch.setattr(IstioInitEgressCharm, "_inputs", lambda *_: ())
+    monkeypatch.setattr(IstioInitEgressCharm, "_inputs", lambda *_: [None] * 4)
     out = context.run(context.on.update_status(), state(METRICS))
     assert out.unit_status == testing.ActiveStatus("all is well")

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from init_egress.backends import choice, reconciler
-from init_egress.backends.choice import Unavailable
-from init_egress.backends.manifests import Application, BackendKind
-from init_egress.backends.reconciler import ReconcileReport
-from init_egress.backends.verification import Effect
+from init_egress.backends import registry
+from init_egress.backends.backend import BackendKind, Timeouts, Unavailable
+from init_egress.backends.effect import Effect
+from init_egress.backends.reconciler import Reconciler, ReconcileReport
 from init_egress.backends.webhook_deployment import Image, WorkloadInputs
-from init_egress.config import Backend, PolicyKind, Settings
+from init_egress.config import BackendChoice, PolicyKind, Settings
+from init_egress.kube.application import Application
 from init_egress.kube.errors import ClusterError, Forbidden, Unreachable
 from init_egress.kube.kinds import CLUSTER_POLICY, MUTATING_POLICY, NATIVE_POLICY
 from tests.fake_cluster import FakeCluster
@@ -20,14 +20,14 @@ from tests.fake_cluster import FakeCluster
 APP = Application("istio-init-egress", "kubeflow")
 INPUTS = WorkloadInputs(Image("example.com/webhook:1"))
 SETTINGS = {
-    BackendKind.NATIVE: Settings(backend=Backend.NATIVE),
+    BackendKind.NATIVE: Settings(backend=BackendChoice.NATIVE),
     BackendKind.CLUSTER_POLICY: Settings(
-        backend=Backend.KYVERNO, kyverno_kind=PolicyKind.CLUSTER_POLICY
+        backend=BackendChoice.KYVERNO, kyverno_kind=PolicyKind.CLUSTER_POLICY
     ),
     BackendKind.MUTATING_POLICY: Settings(
-        backend=Backend.KYVERNO, kyverno_kind=PolicyKind.MUTATING_POLICY
+        backend=BackendChoice.KYVERNO, kyverno_kind=PolicyKind.MUTATING_POLICY
     ),
-    BackendKind.WEBHOOK: Settings(backend=Backend.WEBHOOK),
+    BackendKind.WEBHOOK: Settings(backend=BackendChoice.WEBHOOK),
 }
 BACKENDS = pytest.mark.parametrize("kind", list(BackendKind), ids=lambda kind: kind.value)
 SWITCHES = pytest.mark.parametrize(
@@ -37,20 +37,21 @@ SWITCHES = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a fake nothing takes time: what is not in effect at once never will be."""
-    monkeypatch.setattr(reconciler, "PATIENCE", 0)
-    monkeypatch.setattr(reconciler, "ROLLOUT_PATIENCE", 0)
-
-
 @pytest.fixture
 def cluster() -> FakeCluster:
     return FakeCluster()
 
 
 def reconcile(cluster: FakeCluster, kind: BackendKind) -> ReconcileReport:
-    return reconciler.reconcile(cluster, SETTINGS[kind], APP, "istio-system", INPUTS)
+    return reconciler(cluster, kind).reconcile()
+
+
+def reconciler(
+    cluster: FakeCluster, kind: BackendKind, workload: WorkloadInputs | None = INPUTS
+) -> Reconciler:
+    """In a fake nothing takes time: what is not in effect at once never will be."""
+    at_once = Timeouts(proof=0, ready=0, rollout=0)
+    return Reconciler(cluster, SETTINGS[kind], APP, "istio-system", workload, at_once)
 
 
 def in_force(cluster: FakeCluster) -> set[BackendKind]:
@@ -66,7 +67,7 @@ def test_an_installation_is_applied_proved_and_says_where(
 ) -> None:
     report = reconcile(cluster, kind)
 
-    assert report.plan.form is kind
+    assert report.plan.backend.kind is kind
     assert report.verification.effect is Effect.ARRIVES
     assert report.verification.detail == "team"
     assert in_force(cluster) == {kind}
@@ -82,7 +83,7 @@ def test_what_is_applied_is_what_the_plan_shows(cluster: FakeCluster, kind: Back
 
 @BACKENDS
 def test_a_plan_changes_nothing(cluster: FakeCluster, kind: BackendKind) -> None:
-    reconciler.plan(cluster, SETTINGS[kind], APP, "istio-system", INPUTS)
+    reconciler(cluster, kind).plan()
 
     assert cluster.written == []
 
@@ -134,7 +135,7 @@ def test_a_successor_without_effect_leaves_its_predecessor(
     cluster: FakeCluster, before: BackendKind, after: BackendKind
 ) -> None:
     reconcile(cluster, before)
-    cluster.idle = {choice.KINDS[after]}
+    cluster.idle = {registry.BACKENDS[after].resource}
     cluster.rolls_out = after is not BackendKind.WEBHOOK
 
     report = reconcile(cluster, after)
@@ -226,7 +227,7 @@ def test_a_kind_that_is_not_served_changes_nothing(
 
 def test_a_webhook_without_an_image_names_the_command_that_helps(cluster: FakeCluster) -> None:
     with pytest.raises(Unavailable, match="juju attach-resource istio-init-egress webhook-image="):
-        reconciler.plan(cluster, SETTINGS[BackendKind.WEBHOOK], APP, "istio-system", None)
+        reconciler(cluster, BackendKind.WEBHOOK, None).plan()
 
 
 # Requests that fail

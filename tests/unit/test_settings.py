@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import replace
 from enum import Enum
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from init_egress.config import (
-    Backend,
+    BackendChoice,
     Config,
     ConfigError,
     FailurePolicy,
@@ -43,7 +44,7 @@ def ranges(text: str) -> tuple[str, ...]:
 
 def test_the_defaults_are_valid() -> None:
     assert Config().settings() == Settings(
-        backend=Backend.AUTO,
+        backend=BackendChoice.AUTO,
         policy=Policy(
             remedy=RemedyKind.EXCLUDE_IP_RANGES,
             ranges=("0.0.0.0/0", "::/0"),
@@ -285,7 +286,7 @@ def test_ranges_and_ports_both_empty_are_an_error(remedy: RemedyKind) -> None:
 # --- Choices, names, selectors -------------------------------------------------------------------
 
 CHOICES: dict[str, type[Enum]] = {
-    "backend": Backend,
+    "backend": BackendChoice,
     "remedy": RemedyKind,
     "existing_annotation": ExistingAnnotation,
     "kyverno_policy_kind": PolicyKind,
@@ -451,3 +452,46 @@ def test_the_rule_options_read_again_are_the_same_policy() -> None:
         existing_annotation="keep",
     ).settings()
     assert Config.from_options(found.options()).settings().policy == found.policy
+
+
+HOSTILE = (
+    '"',
+    "'",
+    "\\",
+    "\n",
+    "`",
+    "{{",
+    "}}",
+    "{%",
+    ": ",
+    " #",
+    "]",
+    ")",
+    '" || true || "',
+    "'\n- op: remove",
+    "\n---\nkind: Pod",
+    "$(HOME)",
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize(
+    "option",
+    [
+        "exclude_outbound_ip_ranges",
+        "exclude_outbound_ports",
+        "ignore_init_containers",
+        "mesh_namespace",
+        "existing_annotation",
+        "remedy",
+        "failure_policy",
+        "kyverno_policy_kind",
+        "backend",
+    ],
+)
+def test_no_sign_that_means_something_in_yaml_or_cel_gets_past_the_settings(
+    option: str, text: str
+) -> None:
+    for value in (text, f"a{text}b", f"443{text}", f"10.0.0.0/8{text}"):
+        with pytest.raises(ValueError, match=option.replace("_", "-")):
+            replace(Config(), **{option: value}).settings()

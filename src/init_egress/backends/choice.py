@@ -2,78 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from init_egress.backends.manifests import Application, BackendKind
-from init_egress.config import Backend, PolicyKind, Settings
-from init_egress.kube.kinds import (
-    CLUSTER_POLICY,
-    MUTATING_POLICY,
-    NATIVE_POLICY,
-    WEBHOOK_CONFIGURATION,
-    GlobalKind,
-)
-
-KINDS = {
-    BackendKind.NATIVE: NATIVE_POLICY,
-    BackendKind.CLUSTER_POLICY: CLUSTER_POLICY,
-    BackendKind.MUTATING_POLICY: MUTATING_POLICY,
-    BackendKind.WEBHOOK: WEBHOOK_CONFIGURATION,
-}
-_BY_POLICY_KIND = {
-    PolicyKind.AUTO: (BackendKind.CLUSTER_POLICY, BackendKind.MUTATING_POLICY),
-    PolicyKind.CLUSTER_POLICY: (BackendKind.CLUSTER_POLICY,),
-    PolicyKind.MUTATING_POLICY: (BackendKind.MUTATING_POLICY,),
-}
-_NATIVE_NEEDS = "MutatingAdmissionPolicy (Kubernetes 1.36 or later)"
-
-
-class Unavailable(Exception):
-    """The cluster does not serve what the configuration asks for."""
+from init_egress.backends.backend import Backend, Unavailable
+from init_egress.backends.registry import BACKENDS
+from init_egress.config import BackendChoice, PolicyKind, Settings
+from init_egress.kube.kinds import GlobalKind
 
 
 def choose(
-    settings: Settings, serves: Callable[[GlobalKind], bool], application: str
-) -> BackendKind:
-    """Choose what to write.
+    settings: Settings,
+    serves: Callable[[GlobalKind], bool],
+    application: str,
+    backends: Iterable[Backend] = tuple(BACKENDS.values()),
+) -> Backend:
+    """Choose a backend: the first that is asked for, can apply the remedy and is served.
 
     Args:
         settings: the configuration.
         serves: tells whether the cluster serves a kind.
-        application: our application's name, for the commands in messages.
+        application: the application's name, for the commands in messages.
+        backends: those to choose from, the most preferred first.
 
     Raises:
         Unavailable: the message names what is missing and a command that helps.
     """
-    for form in _preferred(settings):
-        if serves(KINDS[form]):
-            return form
-    raise Unavailable(_missing(settings, application))
+    known = tuple(backends)
+    asked_for = [backend for backend in known if _is_asked_for(backend, settings)]
+    able = [backend for backend in asked_for if _can_apply_remedy(backend, settings)]
+    if not able:
+        raise Unavailable(_unable(settings, known, application))
+    for backend in able:
+        if serves(backend.resource):
+            return backend
+    raise Unavailable(_not_served(able, application))
 
 
-def policy_name(form: BackendKind, owner: Application) -> str:
-    """The name of the object that carries a form out, which is of the kind `KINDS[form]`."""
-    # The API server calls webhooks in the order of their configurations' names: after Istio's.
-    return f"zz-{owner.name}" if form is BackendKind.WEBHOOK else owner.name
-
-
-def _preferred(settings: Settings) -> tuple[BackendKind, ...]:
-    kyverno = _BY_POLICY_KIND[settings.kyverno_kind]
-    return {
-        Backend.NATIVE: (BackendKind.NATIVE,),
-        Backend.KYVERNO: kyverno,
-        Backend.WEBHOOK: (BackendKind.WEBHOOK,),
-        Backend.AUTO: (BackendKind.NATIVE, *kyverno, BackendKind.WEBHOOK),
-    }[settings.backend]
-
-
-def _missing(settings: Settings, application: str) -> str:
-    if settings.backend is Backend.NATIVE:
-        return (
-            f"this cluster serves no {_NATIVE_NEEDS}; run: juju config {application} backend=auto"
-        )
-    kinds = " or ".join(KINDS[form].__name__ for form in _BY_POLICY_KIND[settings.kyverno_kind])
-    return (
-        f"this cluster serves no {kinds}: install Kyverno,"
-        f" or run: juju config {application} backend=auto kyverno-policy-kind=auto"
+def _is_asked_for(backend: Backend, settings: Settings) -> bool:
+    by_choice = settings.backend in (BackendChoice.AUTO, backend.choice)
+    by_kind = backend.policy_kind is None or settings.kyverno_kind in (
+        PolicyKind.AUTO,
+        backend.policy_kind,
     )
+    return by_choice and by_kind
+
+
+def _can_apply_remedy(backend: Backend, settings: Settings) -> bool:
+    return settings.policy.remedy in backend.capabilities.remedies
+
+
+def _unable(settings: Settings, known: Iterable[Backend], application: str) -> str:
+    remedy = settings.policy.remedy
+    able = [backend for backend in known if _can_apply_remedy(backend, settings)]
+    choices = ", ".join(dict.fromkeys(backend.choice.value for backend in able))
+    return (
+        f"backend={settings.backend.value} does not support remedy={remedy.value}; supported by:"
+        f" {choices or 'no backend'}; run: juju config {application} backend=auto"
+    )
+
+
+def _not_served(able: list[Backend], application: str) -> str:
+    kinds = " or ".join(backend.requires for backend in able)
+    options = ["backend=auto"]
+    if any(backend.policy_kind for backend in able):
+        options.append(f"kyverno-policy-kind={PolicyKind.AUTO.value}")
+    command = f"run: juju config {application} {' '.join(options)}"
+    fixes = dict.fromkeys(b.remedy_for_absence for b in able if b.remedy_for_absence)
+    helps = ", or ".join([*fixes, command])
+    return f"this cluster does not serve {kinds}; {helps}"

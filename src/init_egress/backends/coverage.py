@@ -9,28 +9,26 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from init_egress.backends.manifests import Application, BackendKind
-from init_egress.backends.verification import Effect, Verification, examine
-from init_egress.kube.cluster import Cluster
-from init_egress.kube.errors import Unreachable
+from init_egress.backends.backend import Backend
+from init_egress.backends.effect import Effect
+from init_egress.backends.registry import BACKENDS
+from init_egress.backends.verification import Prover
 from init_egress.kube.parallel import map_concurrent
 from init_egress.results import LimitedResults
 from init_egress.rule.pod import Namespace
-from init_egress.rule.policy import Policy
 from init_egress.rule.verdict import Verdict
 
 PROGRESS_EVERY = 50
 """Namespaces after which it is said how far it has come."""
 
-PATIENCE = 3.0
-"""Seconds that objects just written have to take effect, from the start, for all namespaces."""
+SETTLING_SECONDS = 3.0
+"""How long objects just written have to take effect, from the start, for all namespaces."""
 
-_WIDTH = 4
-_INTERNAL_ERROR = 500
+_CONCURRENCY = 4
 # What an operator must see comes first.
 _ORDER = (Effect.MISSING, Effect.REJECTED, Effect.UNVERIFIED, Effect.ARRIVES)
 
@@ -42,7 +40,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaul
         namespace: its name.
         effect: what the dry run showed.
         detail: the same in words, the API server's where it said no.
-        backend: by which form the remedy arrives; empty if by none.
+        backend: by which backend the remedy arrives; empty if by none.
         milliseconds: how long the creation took, with all of admission.
         verdict: the rule's on the Pod without the charm.
         native_sidecars: whether Pods have native sidecars there unless they opt out.
@@ -62,14 +60,14 @@ class Coverage:
     """What was found.
 
     Attributes:
-        form: what is to act.
+        backend: what is to act.
         counts: in how many namespaces each effect was seen.
         slowest: milliseconds of the slowest creation of a Pod to which the remedy came.
         rows: the namespaces kept, those without the remedy first.
         left_out: how many were not kept.
     """
 
-    form: BackendKind
+    backend: Backend
     counts: Mapping[Effect, int]
     slowest: int
     rows: tuple[Row, ...]
@@ -92,21 +90,21 @@ class Coverage:
         )
         slowest = f"; slowest: {self.slowest} ms" if self.slowest else ""
         asked = f"{self.namespaces} namespace{'' if self.namespaces == 1 else 's'}"
-        return f"{self.form.description}, {asked}: {counted}{slowest}"
+        return f"{self.backend.title}, {asked}: {counted}{slowest}"
 
     def results(self) -> dict[str, str | int]:
         """The results of the action: counts, a sentence, and the document for a machine."""
         counts = {_KEYS[effect]: self.counts.get(effect, 0) for effect in _ORDER}
         document = {
             "summary": self.summary,
-            "backend": self.form.value,
+            "backend": self.backend.kind.value,
             **counts,
             "left-out": self.left_out,
             "namespaces": self.rows,
         }
         return {
             "summary": self.summary,
-            "backend": self.form.value,
+            "backend": self.backend.kind.value,
             "namespaces": self.namespaces,
             **counts,
             "slowest-milliseconds": self.slowest,
@@ -130,23 +128,17 @@ _KEYS = {
 
 
 def cover(
-    cluster: Cluster,
+    prover: Prover,
     namespaces: Sequence[Namespace],
-    policy: Policy,
-    owner: Application,
-    form: BackendKind,
     *,
     limit: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Coverage:
-    """Ask in each of these namespaces whether the remedy arrives, some side by side.
+    """Ask in each of these namespaces whether the remedy arrives, some at the same time.
 
     Args:
-        cluster: where.
-        namespaces: of the mesh or not; what a Pod would be there is told in any case.
-        policy: what the operator configured.
-        owner: whose objects.
-        form: which of them is to act.
+        prover: asks; its timeout is replaced by what is left of `SETTLING_SECONDS`.
+        namespaces: of the mesh or not; what a Pod would be there is said in any case.
         limit: bytes of JSON that the rows may take; None keeps all.
         progress: is told how far it has come.
 
@@ -156,39 +148,32 @@ def cover(
     counts: Counter[Effect] = Counter()
     slowest = 0
     kept: LimitedResults[Row] = LimitedResults(limit)
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + SETTLING_SECONDS
 
     def ask(namespace: Namespace) -> Row:
-        patience = max(0.0, end - time.monotonic())
-        return _ask(cluster, namespace, policy, owner, form, patience)
+        return _ask(replace(prover, timeout=max(0.0, end - time.monotonic())), namespace)
 
-    for namespace, row in map_concurrent(namespaces, ask, _WIDTH):
+    for namespace, row in map_concurrent(namespaces, ask, _CONCURRENCY):
         counts[row.effect] += 1
         slowest = max(slowest, row.milliseconds if row.effect is Effect.ARRIVES else 0)
         kept.add(row, _ORDER.index(row.effect))
         if (done := counts.total()) % PROGRESS_EVERY == 0:
             progress(f"{done} of {len(namespaces)} namespaces asked, last {namespace.name}")
     rows = sorted(kept.items(), key=lambda row: (_ORDER.index(row.effect), row.namespace))
-    return Coverage(form, counts, slowest, tuple(rows), kept.left_out)
+    return Coverage(prover.backend, counts, slowest, tuple(rows), kept.left_out)
 
 
-def _ask(
-    cluster: Cluster,
-    namespace: Namespace,
-    policy: Policy,
-    owner: Application,
-    form: BackendKind,
-    patience: float,
-) -> Row:
-    found = _examined(cluster, namespace, policy, owner.probe(form), patience)
+def _ask(prover: Prover, namespace: Namespace) -> Row:
+    backend = prover.backend
+    found = prover.examine(namespace)
     detail, by = found.detail, ""
     if found.effect is Effect.ARRIVES:
-        detail, by = f"arrives by {form.description}", form.value
+        detail, by = f"arrives by {backend.title}", backend.kind.value
     if found.effect is Effect.MISSING:
-        detail = f"{form.description} does not act on a Pod here"
-        if other := _left_over(cluster, namespace, policy, owner, form):
-            by = other.value
-            detail += f", but {other.description} does, left over from a former backend"
+        detail = f"{backend.title} does not act on a Pod here"
+        if other := _left_over(prover, namespace):
+            by = other.kind.value
+            detail += f", but {other.title} does, left over from a former backend"
     return Row(
         namespace=namespace.name,
         effect=found.effect,
@@ -200,26 +185,12 @@ def _ask(
     )
 
 
-def _left_over(
-    cluster: Cluster, namespace: Namespace, policy: Policy, owner: Application, form: BackendKind
-) -> BackendKind | None:
-    """Another form of ours that acts there; None if none does."""
-    for other in BackendKind:
-        if other is form:
+def _left_over(prover: Prover, namespace: Namespace) -> Backend | None:
+    """Another backend of the application that acts there; None if none does."""
+    for other in BACKENDS.values():
+        if other is prover.backend:
             continue
-        found = _examined(cluster, namespace, policy, owner.probe(other), 0)
+        found = replace(prover, backend=other, timeout=0.0).examine(namespace)
         if found.effect is Effect.ARRIVES:
             return other
     return None
-
-
-def _examined(
-    cluster: Cluster, namespace: Namespace, policy: Policy, label: str, patience: float
-) -> Verification:
-    try:
-        return examine(cluster, namespace, policy, label, patience)
-    except Unreachable as error:
-        # A webhook that fails, and fails closed, is an internal error: no Pod comes in there.
-        if error.code != _INTERNAL_ERROR:
-            raise
-        return Verification(Effect.REJECTED, str(error))

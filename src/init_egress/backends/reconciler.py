@@ -7,26 +7,44 @@ that can't be carried out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
-from init_egress.backends import choice, manifests, verification, webhook_deployment
-from init_egress.backends.choice import Unavailable
-from init_egress.backends.manifests import Application, BackendKind, Manifest, WebhookValues
-from init_egress.backends.verification import Effect, Verification
-from init_egress.backends.webhook_deployment import Rollout, WorkloadInputs
-from init_egress.config import FailurePolicy, Settings
+from init_egress.backends import choice, verification
+from init_egress.backends.backend import (
+    Backend,
+    Installed,
+    PlanInputs,
+    Timeouts,
+    Unavailable,
+)
+from init_egress.backends.effect import Effect, Verification
+from init_egress.backends.render import to_yaml
+from init_egress.backends.verification import Prover
+from init_egress.backends.webhook_deployment import WorkloadInputs
+from init_egress.config import Settings
+from init_egress.kube.application import Application
 from init_egress.kube.cluster import Cluster
-from init_egress.kube.kinds import DEPLOYMENT, WEBHOOK_CONFIGURATION
-from init_egress.kube.wait import poll
+from init_egress.kube.kinds import (
+    NAMESPACE,
+    is_namespaced,
+    kind_of,
+)
+from init_egress.kube.manifest import Manifest, labels_of, mapping, name_of, namespace_of, title_of
 from init_egress.mesh import istiod
 from init_egress.mesh.istiod import Mesh
+from init_egress.rule.remedies import REMEDIES
 
-PATIENCE = 20.0
-"""Seconds to wait for new objects to take effect; a ClusterPolicy was seen to need 2 to 6."""
+TIMEOUTS = Timeouts()
 
-ROLLOUT_PATIENCE = 60.0
-"""Seconds to wait for the webhook's replicas; after that the next event looks again."""
+
+def now() -> datetime:
+    """The time, by which certificates are renewed."""
+    return datetime.now(timezone.utc)
+
+
+class NameTaken(Unavailable):
+    """An object of the name that is needed exists, and is not the application's."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +52,22 @@ class Plan:
     """What is to be on the cluster.
 
     Attributes:
-        form: the backend, or for Kyverno its kind of policy.
+        backend: the backend that was chosen.
+        settings: what the operator configured.
         mesh: the mesh as its namespace shows it.
-        objects: the manifests, exactly as they are applied.
-        workload: what the webhook's manifests were filled with, if it is the webhook.
+        objects: the manifests, exactly as they are to be in the end.
         remarks: what an operator should know of it.
     """
 
-    form: BackendKind
+    backend: Backend
+    settings: Settings
     mesh: Mesh
     objects: list[Manifest]
-    workload: WebhookValues | None = None
     remarks: tuple[str, ...] = ()
+
+    def to_yaml(self) -> str:
+        """The objects as they can be shown to anyone: Secrets without their data."""
+        return to_yaml(_without_secret_data(manifest) for manifest in self.objects)
 
 
 @dataclass(frozen=True)
@@ -62,164 +84,158 @@ class ReconcileReport:
     verification: Verification
     remarks: tuple[str, ...] = ()
 
+    @property
+    def in_effect(self) -> bool:
+        """Whether nothing shows that the remedy fails to arrive."""
+        return self.verification.effect is not Effect.MISSING
 
-def now() -> datetime:
-    """The time, by which certificates are renewed."""
-    return datetime.now(timezone.utc)
+    @property
+    def message(self) -> str:
+        """What an operator should know, as a status says it."""
+        plan, verified = self.plan, self.verification
+        policy = plan.settings.policy
+        if not self.in_effect:
+            missing = (
+                f"{plan.backend.title}: applied, but not in effect yet ({verified.detail});"
+                " what was in force before stays"
+            )
+            return "; ".join([missing, *self.remarks])
+        parts = [f"{plan.backend.title}: {REMEDIES[policy.remedy].status(policy)}"]
+        if verified.effect is Effect.ARRIVES:
+            parts.append(f"verified in {verified.detail}")
+        else:
+            parts.append(f"not verified: {verified.detail}")
+        if verified.native_sidecars:
+            parts.append("native sidecars: only Pods that opt out of them need it")
+        return "; ".join([*parts, *plan.mesh.remarks(), *plan.settings.notes, *self.remarks])
 
 
-def plan(
-    cluster: Cluster,
-    settings: Settings,
-    owner: Application,
-    mesh_namespace: str,
-    sources: WorkloadInputs | None = None,
-) -> Plan:
-    """Work out what belongs on the cluster; nothing is changed.
+@dataclass(frozen=True)
+class Reconciler:
+    """Carries out one configuration.
 
-    Args:
+    Attributes:
         cluster: where.
         settings: the charm's configuration.
-        owner: the application whose objects they are.
+        application: the application that the objects belong to.
         mesh_namespace: where istiod's ConfigMaps are.
-        sources: what the webhook's workload is made of; None if there is no image.
-
-    Raises:
-        Unavailable: what the configuration asks for can't be had.
-        ClusterError: the cluster can't be asked.
+        workload: what a backend's workload is made of; None if there is no image.
+        timeouts: how long to wait for what was applied.
     """
-    form = choice.choose(settings, cluster.serves, owner.application)
-    seen = istiod.read(mesh_namespace, cluster.config_maps(mesh_namespace))
-    if form is BackendKind.WEBHOOK:
-        return _webhook_plan(cluster, settings, owner, seen, sources)
-    objects = manifests.render(form, settings, owner, injects_by_default=seen.injects_by_default)
-    return Plan(form, seen, objects)
 
+    cluster: Cluster
+    settings: Settings
+    application: Application
+    mesh_namespace: str
+    workload: WorkloadInputs | None = None
+    timeouts: Timeouts = field(default_factory=lambda: TIMEOUTS)
 
-def _webhook_plan(
-    cluster: Cluster,
-    settings: Settings,
-    owner: Application,
-    seen: Mesh,
-    sources: WorkloadInputs | None,
-) -> Plan:
-    if sources is None:
-        raise Unavailable(
-            "backend=webhook needs its image; run: juju attach-resource"
-            f" {owner.application} webhook-image=<image>"
+    def reconcile(self) -> ReconcileReport:
+        """Apply what belongs on the cluster, prove its effect, delete what no longer belongs.
+
+        Raises:
+            Unavailable: what is asked for can't be had; nothing was changed.
+            ClusterError: the cluster could not do it; what worked before works still.
+        """
+        plan = self.plan()
+        self.check_names(plan)
+        installed = self.install(plan)
+        if not installed.complete:
+            return ReconcileReport(
+                plan, Verification(Effect.MISSING, installed.detail), plan.remarks
+            )
+        verified = self.prove(plan)
+        settled = plan.backend.settle(self.cluster, self.application, plan.objects, verified)
+        if verified.replaces_predecessor:
+            self.cluster.prune(self.application, keep=plan.objects)
+        found = (installed.detail, plan.backend.deprecation(self.cluster))
+        remarks = (*plan.remarks, *settled, *(remark for remark in found if remark))
+        return ReconcileReport(plan, verified, remarks)
+
+    def plan(self) -> Plan:
+        """Work out what belongs on the cluster; nothing is changed.
+
+        Raises:
+            Unavailable: what the configuration asks for can't be had.
+            ClusterError: the cluster can't be asked.
+        """
+        backend = choice.choose(self.settings, self.cluster.serves, self.application.name)
+        config_maps = self.cluster.config_maps(self.mesh_namespace)
+        mesh = istiod.read(self.mesh_namespace, config_maps)
+        wanted = backend.objects(
+            self.cluster,
+            PlanInputs(self.settings, self.application, mesh, self.workload, now()),
         )
-    time = now()
-    remarks: list[str] = []
-    rollout = webhook_deployment.read_rollout(
-        cluster.get(DEPLOYMENT, owner.workload_name, owner.model)
-    )
-    if settings.failure_policy is FailurePolicy.FAIL and rollout.is_idle(time):
-        # Better Pods without the remedy than no Pods, until a replica answers again.
-        settings = replace(settings, failure_policy=FailurePolicy.IGNORE)
-        remarks.append("failure-policy=fail is suspended while no replica answers")
-    filled = webhook_deployment.prepare(cluster, settings, owner, sources, time)
-    if filled.trust.identity.is_near_its_end(time):
-        remarks.append(f"certificate ends on {filled.trust.identity.expires:%Y-%m-%d}")
-    objects = manifests.render(
-        BackendKind.WEBHOOK,
-        settings,
-        owner,
-        labels_canonical_name=seen.labels_canonical_name,
-        workload=filled,
-    )
-    return Plan(BackendKind.WEBHOOK, seen, objects, filled, tuple(remarks))
+        model = self.cluster.get(NAMESPACE, self.application.model)
+        objects = [_owned_by(model, manifest) for manifest in wanted.manifests]
+        return Plan(backend, self.settings, mesh, objects, wanted.remarks)
 
+    def check_names(self, plan: Plan) -> None:
+        """Make sure that no object of somebody else's would be overwritten.
 
-def reconcile(
-    cluster: Cluster,
-    settings: Settings,
-    owner: Application,
-    mesh_namespace: str,
-    sources: WorkloadInputs | None = None,
-) -> ReconcileReport:
-    """Apply what belongs on the cluster, prove its effect, then delete what no longer belongs.
+        Raises:
+            NameTaken: an object of one of the names is not labelled as the application's.
+            ClusterError: the cluster can't be asked.
+        """
+        ours = self.application.labels.items()
+        for manifest in plan.objects:
+            kind, namespace = kind_of(manifest), namespace_of(manifest)
+            stored = self.cluster.get(kind, name_of(manifest), namespace)
+            if stored is None or ours <= labels_of(stored).items():
+                continue
+            where = f" in namespace {namespace}" if namespace else ""
+            labels = ",".join(f"{key}={value}" for key, value in ours)
+            raise NameTaken(
+                f"{title_of(manifest)}{where} exists without the labels {labels}, so it belongs"
+                " to someone else; delete or rename it"
+            )
 
-    The arguments are those of `plan`.
+    def install(self, plan: Plan) -> Installed:
+        """Apply the objects and wait for what they run.
 
-    Raises:
-        Unavailable: what is asked for can't be had; nothing was changed.
-        ClusterError: the cluster could not do it; what worked before works still.
-    """
-    planned = plan(cluster, settings, owner, mesh_namespace, sources)
-    if planned.form is BackendKind.WEBHOOK:
-        return _reconcile_webhook(cluster, settings, owner, planned)
-    cluster.apply(planned.objects)
-    verified = _verified(cluster, settings, owner, planned)
-    if verified.effect is not Effect.MISSING:
-        cluster.prune(owner, keep=planned.objects)
-    deprecation = cluster.deprecation(choice.KINDS[planned.form])
-    return ReconcileReport(planned, verified, (deprecation,) if deprecation else ())
+        Raises:
+            ClusterError: the cluster could not do it.
+        """
+        return plan.backend.install(self.cluster, self.application, plan.objects, self.timeouts)
 
+    def prove(self, plan: Plan) -> Verification:
+        """Show whether the remedy arrives.
 
-def _reconcile_webhook(
-    cluster: Cluster, settings: Settings, owner: Application, planned: Plan
-) -> ReconcileReport:
-    configuration = [o for o in planned.objects if o["kind"] == WEBHOOK_CONFIGURATION.__name__]
-    others = [o for o in planned.objects if o not in configuration]
-    if cluster.get(WEBHOOK_CONFIGURATION, choice.policy_name(planned.form, owner)):
-        # A new authority must be trusted before a replica serves a certificate of it.
-        cluster.apply(configuration)
-    cluster.apply(others)
-    rollout = _rolled_out(cluster, owner)
-    remarks = (*planned.remarks, str(rollout))
-    if not rollout.ready:
-        return ReconcileReport(
-            planned, Verification(Effect.MISSING, str(rollout)), planned.remarks
-        )
-    cluster.apply(configuration)
-    if not rollout.complete:
-        return ReconcileReport(
-            planned, Verification(Effect.MISSING, str(rollout)), planned.remarks
-        )
-    verified = _verified(cluster, settings, owner, planned)
-    if verified.effect is not Effect.MISSING:
-        cluster.prune(owner, keep=planned.objects)
-    return ReconcileReport(planned, verified, remarks)
-
-
-def _rolled_out(cluster: Cluster, owner: Application) -> Rollout:
-    """The webhook's roll-out, when it is complete or patience ends."""
-
-    def read() -> Rollout:
-        return webhook_deployment.read_rollout(
-            cluster.get(DEPLOYMENT, owner.workload_name, owner.model)
-        )
-
-    return poll(read, lambda rollout: rollout.complete, ROLLOUT_PATIENCE)
-
-
-def _verified(
-    cluster: Cluster, settings: Settings, owner: Application, planned: Plan
-) -> Verification:
-    policy = settings.policy
-    candidates = verification.mesh_namespaces(cluster.namespaces(), policy, planned.mesh)
-    found = verification.verify(cluster, candidates, policy, owner, planned.form, PATIENCE)
-    if found.effect is not Effect.UNVERIFIED or _becomes_ready(cluster, owner, planned.form):
+        Raises:
+            ClusterError: the cluster can't be asked.
+        """
+        policy = self.settings.policy
+        candidates = verification.mesh_namespaces(self.cluster.namespaces(), policy, plan.mesh)
+        prover = Prover(self.cluster, policy, self.application, plan.backend, self.timeouts.proof)
+        found = prover.verify(candidates)
+        if found.effect in (Effect.ARRIVES, Effect.MISSING):
+            return found
+        why = plan.backend.why_not_ready(self.cluster, self.application, self.timeouts.ready)
+        if why:
+            return replace(found, effect=Effect.MISSING, detail=why, nothing_to_lose=False)
         return found
-    return Verification(Effect.MISSING, "Kyverno does not report the policy Ready")
 
 
-def _becomes_ready(cluster: Cluster, owner: Application, form: BackendKind) -> bool:
-    """Whether the policy's own status, where its kind has one, says Ready before patience ends."""
-    if form in (BackendKind.NATIVE, BackendKind.WEBHOOK):
-        return True
+def _owned_by(model: Manifest | None, manifest: Manifest) -> Manifest:
+    """The manifest, if its kind is cluster-scoped, as a dependent of the model's Namespace.
 
-    def read() -> bool:
-        return _is_ready(cluster.get(choice.KINDS[form], owner.name), form)
+    A destroyed model takes its Namespace with it, and the garbage collector then deletes what the
+    charm had no chance to. The owner of a cluster-scoped object must be cluster-scoped itself
+    (https://kubernetes.io/docs/concepts/overview/working-with-objects/owners-dependents/).
+    """
+    if model is None or is_namespaced(kind_of(manifest)):
+        return manifest
+    reference = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "name": name_of(model),
+        "uid": mapping(model.get("metadata")).get("uid"),
+    }
+    metadata = {**mapping(manifest["metadata"]), "ownerReferences": [reference]}
+    return {**manifest, "metadata": metadata}
 
-    return poll(read, lambda ready: ready, PATIENCE)
 
-
-def _is_ready(policy: Manifest | None, form: BackendKind) -> bool:
-    status = (policy or {}).get("status")
-    if not isinstance(status, dict):
-        return False
-    if form is BackendKind.MUTATING_POLICY:
-        return (status.get("conditionStatus") or {}).get("ready") is True
-    conditions = status.get("conditions") or []
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+def _without_secret_data(manifest: Manifest) -> Manifest:
+    if manifest["kind"] != "Secret":
+        return manifest
+    return {**manifest, "data": dict.fromkeys(mapping(manifest["data"]), "(not shown)")}

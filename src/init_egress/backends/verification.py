@@ -2,9 +2,9 @@
 
 A policy that is stored, or even Ready, need not be in effect: the native kinds have no status, an
 API server may serve them with the plugin switched off, and Kyverno's Ready outlives Kyverno. So a
-Pod is sent through all of admission twice: once labelled so that no policy of ours acts on it,
-which shows what Istio makes of it, and once for the policy that is asked about alone. The rule
-says what the second must be.
+Pod is sent through all of admission twice: once labelled so that no backend acts on it, which
+shows what Istio makes of it, and once for the backend that is tried. The rule says what the second
+must be.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 
-from init_egress.backends import manifests
-from init_egress.backends.manifests import Application, BackendKind, Manifest
+from init_egress.backends.backend import Backend
+from init_egress.backends.effect import CONNECTED, Effect, Verification
+from init_egress.backends.probe import NO_BACKEND, labelled, probe_pod
+from init_egress.kube.application import Application
 from init_egress.kube.cluster import Cluster
-from init_egress.kube.errors import ClusterError, Refused
+from init_egress.kube.errors import ClusterError, Refused, Unreachable
+from init_egress.kube.manifest import Manifest
 from init_egress.kube.wait import poll
 from init_egress.mesh.istiod import Mesh
 from init_egress.rule.decision import decide
@@ -27,46 +29,11 @@ from init_egress.rule.pod import Namespace, Pod
 from init_egress.rule.policy import Policy
 from init_egress.rule.verdict import Verdict
 
-NOBODY = "none"
-"""The probe label that no policy answers."""
+SEARCH_SECONDS = 30.0
+"""How long namespaces are tried one after another for one where the effect shows."""
 
-_NAMESPACES_TRIED = 5
+_INTERNAL_ERROR = 500
 _INJECTION_LABELS = ("sidecar.istio.io/inject", "istio.io/rev")
-_CONNECTED = (
-    Verdict.NATIVE_SIDECAR,
-    Verdict.NOT_REDIRECTED,
-    Verdict.ALREADY_EXEMPT,
-    Verdict.ALREADY_EXCLUDED,
-)
-"""Verdicts on a Pod whose init containers have the network without the charm."""
-
-
-class Effect(str, Enum):
-    """What a dry run showed."""
-
-    ARRIVES = "arrives"
-    MISSING = "missing"
-    REJECTED = "rejected"
-    UNVERIFIED = "unverified"
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What is known of the effect of one form.
-
-    Attributes:
-        effect: what the dry run showed.
-        detail: where, or why nothing could be shown, in the API server's words if it said no.
-        milliseconds: how long the creation took, with all of admission; 0 if there was none.
-        verdict: the rule's verdict on the Pod without the charm, if there was one.
-        native_sidecars: whether Pods have native sidecars there unless they opt out.
-    """
-
-    effect: Effect
-    detail: str
-    milliseconds: int = 0
-    verdict: Verdict | None = None
-    native_sidecars: bool = False
 
 
 def mesh_namespaces(
@@ -90,65 +57,137 @@ def _is_injected(namespace: Namespace, mesh: Mesh) -> bool:
     return "istio.io/rev" in namespace.labels or mesh.injects_by_default
 
 
-def verify(
-    cluster: Cluster,
-    candidates: Sequence[Namespace],
-    policy: Policy,
-    owner: Application,
-    form: BackendKind,
-    patience: float,
-) -> Verification:
-    """Show whether the remedy arrives by one form.
+@dataclass(frozen=True)
+class Prover:
+    """Shows by dry runs whether the remedy arrives.
 
-    Args:
+    Attributes:
         cluster: where.
-        candidates: namespaces to try; the first that shows anything decides.
         policy: what the operator configured.
-        owner: whose objects.
-        form: which of them.
-        patience: seconds to wait for objects just written to take effect (1 to 3 s for the native
+        application: whose backend.
+        backend: the backend that is tried.
+        timeout: seconds to wait for objects just written to take effect (1 to 3 s for the native
             kinds, 2 to 6 s for a ClusterPolicy).
-
-    Raises:
-        ClusterError: the cluster can't be asked.
     """
-    if not candidates:
-        return Verification(Effect.UNVERIFIED, "no namespace of the mesh yet")
-    reasons: list[str] = []
-    for namespace in candidates[:_NAMESPACES_TRIED]:
-        found = examine(cluster, namespace, policy, owner.probe(form), patience)
-        if found.effect in (Effect.ARRIVES, Effect.MISSING):
-            return found
-        reasons.append(found.detail)
-    return Verification(Effect.UNVERIFIED, reasons[0])
+
+    cluster: Cluster
+    policy: Policy
+    application: Application
+    backend: Backend
+    timeout: float = 0.0
+
+    def verify(self, candidates: Sequence[Namespace]) -> Verification:
+        """Show whether the remedy arrives on the cluster.
+
+        Args:
+            candidates: namespaces to try; the first that shows whether it does decides.
+
+        Raises:
+            ClusterError: the cluster can't be asked.
+        """
+        if not candidates:
+            return Verification(
+                Effect.UNVERIFIED, "no namespace of the mesh yet", nothing_to_lose=True
+            )
+        tried: list[Verification] = []
+        end = time.monotonic() + SEARCH_SECONDS
+        for namespace in candidates:
+            found = self.examine(namespace)
+            if found.effect in (Effect.ARRIVES, Effect.MISSING):
+                return found
+            tried.append(found)
+            if time.monotonic() >= end:
+                break
+        return _summary(tried, complete=len(tried) == len(candidates))
+
+    def examine(self, namespace: Namespace) -> Verification:
+        """Show whether the remedy arrives in one namespace; that admission rejects is an answer.
+
+        A Pod like any other is tried first, then one without a native sidecar.
+
+        Args:
+            namespace: the namespace, of the mesh or not.
+
+        Raises:
+            ClusterError: the cluster can't be asked.
+        """
+        try:
+            found = self.prove(namespace, probe_pod(self.policy))
+            if found.verdict is not Verdict.NATIVE_SIDECAR:
+                return found
+            without = probe_pod(self.policy, annotations={NATIVE_SIDECAR: "false"})
+            return replace(self.prove(namespace, without), native_sidecars=True)
+        except Refused as refused:
+            return Verification(Effect.REJECTED, str(refused))
+        except Unreachable as error:
+            # A webhook that can't be called, and fails closed, is an internal error: no Pod can
+            # be created in that namespace.
+            if error.code != _INTERNAL_ERROR:
+                raise
+            return Verification(Effect.REJECTED, str(error), call_failed=True)
+
+    def would_recur(self, namespace: Namespace, pod: Pod) -> str:
+        """Why a Pod that is recreated might be cut off again; empty if a dry run shows otherwise.
+
+        Args:
+            namespace: the Pod's namespace.
+            pod: the Pod; what it says about its injection is tried.
+        """
+        chosen = dict(injection(pod))
+        native = {NATIVE_SIDECAR: chosen.pop(NATIVE_SIDECAR)} if NATIVE_SIDECAR in chosen else {}
+        probe = probe_pod(self.policy, labels=chosen, annotations=native)
+        try:
+            found = self.prove(namespace, probe)
+        except ClusterError as error:
+            return f"whether a Pod made anew gets the remedy is not known: {error}"
+        if found.effect is Effect.ARRIVES or found.verdict in CONNECTED:
+            return ""
+        if found.effect is Effect.MISSING:
+            return f"a Pod made anew in {namespace.name} does not get the remedy now"
+        return f"whether a Pod made anew gets the remedy is not known: {found.detail}"
+
+    def prove(self, namespace: Namespace, pod: Manifest) -> Verification:
+        """Show whether the backend does to a Pod what the rule says.
+
+        Args:
+            namespace: the Pod's namespace.
+            pod: the Pod, which is never stored.
+
+        Raises:
+            Refused: admission rejects the Pod.
+            ClusterError: the cluster can't be asked.
+        """
+        injected = self.cluster.dry_run(namespace.name, labelled(pod, NO_BACKEND))
+        decision = decide(Pod.from_dict(injected), namespace, self.policy)
+        if decision.verdict is not Verdict.NEEDS_REMEDY:
+            detail = (
+                f"a Pod in {namespace.name} is {decision.verdict.value} without the charm:"
+                f" {decision.reason}"
+            )
+            return Verification(Effect.UNVERIFIED, detail, verdict=decision.verdict)
+        probe = labelled(pod, self.backend.probe_label(self.application))
+
+        def attempt() -> Verification:
+            begun = time.monotonic()
+            found = self.cluster.dry_run(namespace.name, probe)
+            took = round((time.monotonic() - begun) * 1000)
+            arrives = all(holds(found, operation) for operation in decision.patch)
+            effect = Effect.ARRIVES if arrives else Effect.MISSING
+            return Verification(effect, namespace.name, took, decision.verdict)
+
+        return poll(attempt, lambda found: found.effect is Effect.ARRIVES, self.timeout)
 
 
-def examine(
-    cluster: Cluster, namespace: Namespace, policy: Policy, label: str, patience: float
-) -> Verification:
-    """Show whether the remedy arrives in one namespace; that admission says no is an answer too.
-
-    A Pod like any other is asked about first, then one without a native sidecar.
-
-    Args:
-        cluster: where.
-        namespace: the namespace, of the mesh or not.
-        policy: what the operator configured.
-        label: the probe label of the form that is asked about.
-        patience: seconds to wait for it to take effect.
-
-    Raises:
-        ClusterError: the cluster can't be asked.
-    """
-    try:
-        found = prove(cluster, namespace, policy, manifests.probe_pod(policy), label, patience)
-        if found.verdict is not Verdict.NATIVE_SIDECAR:
-            return found
-        without = manifests.probe_pod(policy, annotations={NATIVE_SIDECAR: "false"})
-        found = prove(cluster, namespace, policy, without, label, patience)
-        return replace(found, native_sidecars=True)
-    except Refused as refused:
-        return Verification(Effect.REJECTED, str(refused))
+def _summary(tried: Sequence[Verification], *, complete: bool) -> Verification:
+    """What namespaces show together in none of which the backend had anything to do."""
+    first = tried[0]
+    rejected = all(found.effect is Effect.REJECTED for found in tried)
+    return replace(
+        first,
+        effect=Effect.REJECTED if rejected else Effect.UNVERIFIED,
+        nothing_to_lose=complete and all(found.verdict in CONNECTED for found in tried),
+        call_failed=any(found.call_failed for found in tried),
+    )
 
 
 def injection(pod: Pod) -> tuple[tuple[str, str], ...]:
@@ -157,75 +196,6 @@ def injection(pod: Pod) -> tuple[tuple[str, str], ...]:
     if NATIVE_SIDECAR in pod.annotations:
         chosen.append((NATIVE_SIDECAR, pod.annotations[NATIVE_SIDECAR]))
     return tuple(chosen)
-
-
-def doubt(
-    cluster: Cluster, namespace: Namespace, policy: Policy, pod: Pod, label: str, patience: float
-) -> str:
-    """Why a Pod that is made anew might be cut off again; empty if a dry run shows that it isn't.
-
-    Args:
-        cluster: where.
-        namespace: the Pod's namespace.
-        policy: what the operator configured.
-        pod: the Pod; what it says about its injection is tried.
-        label: the probe label of the form that is in force.
-        patience: seconds to wait for the form to take effect.
-    """
-    chosen = dict(injection(pod))
-    native = {NATIVE_SIDECAR: chosen.pop(NATIVE_SIDECAR)} if NATIVE_SIDECAR in chosen else {}
-    probe = manifests.probe_pod(policy, labels=chosen, annotations=native)
-    try:
-        found = prove(cluster, namespace, policy, probe, label, patience)
-    except ClusterError as error:
-        return f"whether a Pod made anew gets the remedy is not known: {error}"
-    if found.effect is Effect.ARRIVES or found.verdict in _CONNECTED:
-        return ""
-    if found.effect is Effect.MISSING:
-        return f"a Pod made anew in {namespace.name} does not get the remedy now"
-    return f"whether a Pod made anew gets the remedy is not known: {found.detail}"
-
-
-def prove(
-    cluster: Cluster,
-    namespace: Namespace,
-    policy: Policy,
-    pod: Manifest,
-    label: str,
-    patience: float,
-) -> Verification:
-    """Show whether one form does to a Pod what the rule says.
-
-    Args:
-        cluster: where.
-        namespace: the Pod's namespace.
-        policy: what the operator configured.
-        pod: the Pod, which is never stored.
-        label: the probe label of the form that is asked about.
-        patience: seconds to wait for it to take effect.
-
-    Raises:
-        Refused: admission rejects the Pod.
-        ClusterError: the cluster can't be asked.
-    """
-    injected = cluster.dry_run(namespace.name, manifests.labelled(pod, NOBODY))
-    decision = decide(Pod.from_dict(injected), namespace, policy)
-    if decision.verdict is not Verdict.NEEDS_REMEDY:
-        detail = (
-            f"a Pod in {namespace.name} is {decision.verdict.value} without the charm:"
-            f" {decision.reason}"
-        )
-        return Verification(Effect.UNVERIFIED, detail, verdict=decision.verdict)
-
-    def attempt() -> Verification:
-        begun = time.monotonic()
-        found = cluster.dry_run(namespace.name, manifests.labelled(pod, label))
-        took = round((time.monotonic() - begun) * 1000)
-        arrives = all(holds(found, operation) for operation in decision.patch)
-        effect = Effect.ARRIVES if arrives else Effect.MISSING
-        return Verification(effect, namespace.name, took, decision.verdict)
-
-    return poll(attempt, lambda found: found.effect is Effect.ARRIVES, patience)
 
 
 def holds(pod: Manifest, operation: PatchOperation) -> bool:

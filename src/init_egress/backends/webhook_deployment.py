@@ -15,10 +15,11 @@ import yaml
 
 from init_egress.backends import certificates
 from init_egress.backends.certificates import Authority, Identity, Lifetimes, Trust
-from init_egress.backends.manifests import Application, BackendKind, Manifest, WebhookValues
 from init_egress.config import Settings
+from init_egress.kube.application import Application
 from init_egress.kube.cluster import Cluster
 from init_egress.kube.kinds import DEPLOYMENT, SECRET
+from init_egress.kube.manifest import Manifest, mapping
 from init_egress.telemetry import loki
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,43 @@ class WorkloadInputs:
     external: Identity | None = None
     rotate: bool = False
     logs: loki.Destination | None = None
+
+
+@dataclass(frozen=True)
+class WebhookValues:
+    """What the webhook's templates are filled with; what ends up in a Secret is base64 already.
+
+    Attributes:
+        name: of the Deployment, the Service and the rest.
+        namespace: the model's.
+        image: where the image is.
+        replicas: how many there are to be.
+        selector: the labels of its Pods.
+        settings: the mounted file, YAML.
+        revision: changes with the settings.
+        certificate_revision: changes with the certificate.
+        authority: the data of the Secret of the charm's own authority.
+        certificate: the data of the Secret of the certificate.
+        registry: the credentials of a private registry, else empty.
+        bundle: the authorities that the API server trusts.
+        trust: the same, readable: what is served and trusted.
+        logs: the mounted file that says where log lines go, JSON; empty if they go nowhere.
+    """
+
+    name: str
+    namespace: str
+    image: str
+    replicas: int
+    selector: Mapping[str, str]
+    settings: str
+    revision: str
+    certificate_revision: str
+    authority: Mapping[str, str]
+    certificate: Mapping[str, str]
+    registry: str
+    bundle: str
+    trust: Trust
+    logs: str = ""
 
 
 @dataclass(frozen=True)
@@ -132,21 +170,22 @@ class _Deployment(_Struct, frozen=True):
     status: _Status = _Status()
 
 
-def hosts(owner: Application) -> frozenset[str]:
+def hosts(application: Application) -> frozenset[str]:
     """The names by which the API server calls the webhook."""
-    service = f"{owner.workload_name}.{owner.model}.svc"
+    service = f"{application.webhook_name}.{application.model}.svc"
     return frozenset({service, f"{service}.cluster.local"})
 
 
-def selector(owner: Application) -> dict[str, str]:
+def selector(application: Application) -> dict[str, str]:
     """The labels of the webhook's Pods."""
-    return {"istio-init-egress/webhook": owner.application}
+    return {"istio-init-egress/webhook": application.name}
 
 
 def prepare(
     cluster: Cluster,
     settings: Settings,
-    owner: Application,
+    application: Application,
+    probe_label: str,
     sources: WorkloadInputs,
     now: datetime,
 ) -> WebhookValues:
@@ -155,17 +194,18 @@ def prepare(
     Raises:
         ClusterError: the cluster can't be asked.
     """
-    stored_authority, before = _stored(cluster, owner)
+    stored_authority, before = _stored(cluster, application)
     authority, identity = stored_authority, sources.external
     if identity is None:
         known = (None, None) if sources.rotate else (stored_authority, before and before.identity)
-        authority, identity = certificates.signed(*known, hosts(owner), now, LIFETIMES)
-    rollout = read_rollout(cluster.get(DEPLOYMENT, owner.workload_name, owner.model))
+        authority, identity = certificates.signed(*known, hosts(application), now, LIFETIMES)
+    rollout = read_rollout(cluster.get(DEPLOYMENT, application.webhook_name, application.model))
     served = rollout.certificate_revision == _digest(identity.certificate)
     settled = rollout.complete and served
     return fill(
         settings,
-        owner,
+        application,
+        probe_label,
         sources.image,
         authority,
         certificates.followed_by(before, identity, settled),
@@ -175,7 +215,8 @@ def prepare(
 
 def fill(
     settings: Settings,
-    owner: Application,
+    application: Application,
+    probe_label: str,
     image: Image,
     authority: Authority | None,
     trust: Trust,
@@ -185,7 +226,8 @@ def fill(
 
     Args:
         settings: the charm's configuration.
-        owner: the application whose workload it is.
+        application: the application that the workload belongs to.
+        probe_label: the probe label on which the webhook acts.
         image: the workload's image.
         authority: the charm's own authority, to be kept; None if it has none.
         trust: what is served and trusted.
@@ -195,7 +237,7 @@ def fill(
     text = yaml.safe_dump(
         {
             **options,
-            "probe": owner.probe(BackendKind.WEBHOOK),
+            "probe": probe_label,
             "revision": _digest(json.dumps(options)),
         },
         sort_keys=False,
@@ -203,11 +245,11 @@ def fill(
     forwarding = msgspec.json.encode(logs).decode() if logs else ""
     identity = trust.identity
     return WebhookValues(
-        name=owner.workload_name,
-        namespace=owner.model,
+        name=application.webhook_name,
+        namespace=application.model,
         image=image.reference,
         replicas=settings.webhook_replicas,
-        selector=selector(owner),
+        selector=selector(application),
         settings=text,
         revision=_digest(text + forwarding),
         certificate_revision=_digest(identity.certificate),
@@ -246,17 +288,10 @@ def read_rollout(deployment: Manifest | None) -> Rollout:
     )
 
 
-def without_secrets(manifest: Manifest) -> Manifest:
-    """A manifest as it can be shown to anybody."""
-    if manifest["kind"] != "Secret":
-        return manifest
-    return {**manifest, "data": dict.fromkeys(_mapping(manifest["data"]), "(not shown)")}
-
-
-def _stored(cluster: Cluster, owner: Application) -> tuple[Authority | None, Trust | None]:
+def _stored(cluster: Cluster, application: Application) -> tuple[Authority | None, Trust | None]:
     """What the Secrets hold; what somebody spoilt is as good as none."""
-    authority = cluster.get(SECRET, f"{owner.workload_name}-authority", owner.model)
-    served = cluster.get(SECRET, f"{owner.workload_name}-certificate", owner.model)
+    authority = cluster.get(SECRET, f"{application.webhook_name}-authority", application.model)
+    served = cluster.get(SECRET, f"{application.webhook_name}-certificate", application.model)
     try:
         return _read_authority(_decoded(authority)), _read_trust(_decoded(served))
     except (KeyError, ValueError) as error:
@@ -295,7 +330,7 @@ def _encoded(data: Mapping[str, str]) -> dict[str, str]:
 
 
 def _decoded(secret: Manifest | None) -> dict[str, str]:
-    data = _mapping((secret or {}).get("data"))
+    data = mapping((secret or {}).get("data"))
     return {key: base64.b64decode(str(value)).decode() for key, value in data.items()}
 
 
@@ -305,7 +340,3 @@ def _base64(text: str) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}

@@ -8,9 +8,9 @@ from datetime import datetime
 
 import msgspec
 
-from init_egress.backends import choice, manifests
-from init_egress.backends.manifests import Application, BackendKind, Manifest
-from init_egress.backends.verification import NOBODY, holds
+from init_egress.backends.backend import Backend
+from init_egress.backends.probe import NO_BACKEND, labelled
+from init_egress.backends.verification import holds
 from init_egress.existing import audit, survey
 from init_egress.existing.advice import Juju
 from init_egress.existing.audit import AuditEntry
@@ -19,10 +19,12 @@ from init_egress.existing.differences import Anew, InForce, differences
 from init_egress.existing.owners import ControllerChain
 from init_egress.existing.pod_template import TemplatePod, TemplateUnknown, pod_from_template
 from init_egress.existing.survey import JudgedPod
+from init_egress.kube.application import Application
 from init_egress.kube.client import FIELD_MANAGER, ApiClient
 from init_egress.kube.cluster import Cluster
 from init_egress.kube.errors import ClusterError, NotFound
 from init_egress.kube.kinds import Resource
+from init_egress.kube.manifest import Manifest
 from init_egress.kube.objects import ListedMeta, ManagedFields, Object, StoredNamespace
 from init_egress.kube.scope import Scope
 from init_egress.rule.decision import decide
@@ -44,7 +46,7 @@ class IfCreatedNow(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", om
         verdict: the rule's on the Pod as it would be stored; None if there would be none, or it
             can't be told.
         reason: why that verdict, or the API server's words, or why it can't be told.
-        backend: by which form it is changed; empty if by none.
+        backend: by which backend it is changed; empty if by none.
         changes: what the charm changes of it.
     """
 
@@ -124,8 +126,8 @@ def explain(
     bulk: ApiClient,
     cluster: Cluster,
     policy: Policy,
-    owner: Application,
-    form: BackendKind,
+    application: Application,
+    backend: Backend,
     namespace: str,
     name: str,
     now: datetime,
@@ -136,8 +138,8 @@ def explain(
         bulk: the cluster, for reading.
         cluster: the cluster, for dry runs.
         policy: what the operator configured.
-        owner: the application whose objects act.
-        form: which of them is to act.
+        application: the application whose backend acts.
+        backend: the backend that is to act.
         namespace: the Pod's.
         name: the Pod's.
         now: the time.
@@ -150,19 +152,21 @@ def explain(
     pod = survey.read_pod(bulk, namespace, name)
     place = stored_namespace.as_namespace()
     seen = survey.judge(pod, place, policy, now)
-    in_force = _in_force(bulk, form, owner)
-    outcome, anew = _created_now(bulk, cluster, seen, policy, form, in_force)
-    labelled = _labelled(stored_namespace)
+    in_force = _in_force(bulk, backend, application)
+    outcome, anew = _created_now(bulk, cluster, seen, policy, backend, in_force)
+    labels_set = _labels_set(stored_namespace)
     return Explanation(
-        finding=_finding(bulk, seen, policy, owner),
+        finding=_finding(bulk, seen, policy, application),
         steps=trace(Inspection(seen.pod, seen.namespace, policy)),
         outcome=outcome,
-        differences=tuple(differences(seen, anew, labelled, in_force)) if anew else (),
+        differences=tuple(differences(seen, anew, labels_set, in_force)) if anew else (),
     )
 
 
-def _finding(bulk: ApiClient, seen: JudgedPod, policy: Policy, owner: Application) -> AuditEntry:
-    found = audit.find(seen, policy, Juju(owner.application))
+def _finding(
+    bulk: ApiClient, seen: JudgedPod, policy: Policy, application: Application
+) -> AuditEntry:
+    found = audit.find(seen, policy, Juju(application.name))
     if seen.too_late:
         # By its annotations it is not, but they have no effect.
         found = msgspec.structs.replace(
@@ -184,7 +188,7 @@ def _created_now(
     cluster: Cluster,
     seen: JudgedPod,
     policy: Policy,
-    form: BackendKind,
+    backend: Backend,
     in_force: InForce | None,
 ) -> tuple[IfCreatedNow, Anew | None]:
     try:
@@ -198,14 +202,14 @@ def _created_now(
             raise
         return IfCreatedNow(source=drafted.source, reason=f"it would be rejected: {error}"), None
     anew, stored = tried
-    return _outcome(anew, stored, form, in_force), anew
+    return _outcome(anew, stored, backend, in_force), anew
 
 
 def _try(
     cluster: Cluster, drafted: TemplatePod, namespace: Namespace, policy: Policy
 ) -> tuple[Anew, Manifest]:
     """Send a Pod through admission without the charm and as it is."""
-    without = cluster.dry_run(namespace.name, manifests.labelled(drafted.pod, NOBODY))
+    without = cluster.dry_run(namespace.name, labelled(drafted.pod, NO_BACKEND))
     stored = cluster.dry_run(namespace.name, drafted.pod)
     pod = Pod.from_dict(without)
     before = decide(pod, namespace, policy)
@@ -214,18 +218,18 @@ def _try(
 
 
 def _outcome(
-    anew: Anew, stored: Manifest, form: BackendKind, in_force: InForce | None
+    anew: Anew, stored: Manifest, backend: Backend, in_force: InForce | None
 ) -> IfCreatedNow:
     changes = tuple(
         change(anew.without, operation)
         for operation in anew.before.patch
         if holds(stored, operation)
     )
-    by = form.description if in_force else "what is left over from a former backend"
+    by = backend.title if in_force else "what is left over from a former backend"
     reason = anew.after.reason
     if anew.after.verdict is Verdict.NEEDS_REMEDY:
         lacking = "does not act on it" if in_force else "is not on the cluster"
-        reason = f"{reason}; {form.description} {lacking}"
+        reason = f"{reason}; {backend.title} {lacking}"
     return IfCreatedNow(
         source=anew.draft.source,
         verdict=anew.after.verdict,
@@ -247,10 +251,10 @@ class _PolicyObject(Object, frozen=True):
     metadata: _PolicyMeta
 
 
-def _in_force(bulk: ApiClient, form: BackendKind, owner: Application) -> InForce | None:
-    """The object that carries the form out; None if it isn't there."""
-    resource = Resource.of(choice.KINDS[form])
-    name = choice.policy_name(form, owner)
+def _in_force(bulk: ApiClient, backend: Backend, application: Application) -> InForce | None:
+    """The object that carries the backend out; None if it isn't there."""
+    resource = Resource.of(backend.resource)
+    name = backend.object_name(application)
     try:
         meta = bulk.read(resource, name, "", _PolicyObject, metadata_only=True).metadata
     except NotFound:
@@ -267,7 +271,7 @@ def _in_force(bulk: ApiClient, form: BackendKind, owner: Application) -> InForce
     )
 
 
-def _labelled(namespace: StoredNamespace) -> datetime | None:
+def _labels_set(namespace: StoredNamespace) -> datetime | None:
     """When whoever set the labels that Istio reads last wrote to the namespace."""
     return max(
         (

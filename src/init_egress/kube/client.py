@@ -15,8 +15,8 @@ import httpx2
 import msgspec
 from lightkube.config.kubeconfig import SingleConfig
 
-from init_egress.backends.manifests import Application
 from init_egress.kube import paging, paths
+from init_egress.kube.application import Application
 from init_egress.kube.cluster import Cluster
 from init_egress.kube.connection import Connection, Request
 from init_egress.kube.errors import (

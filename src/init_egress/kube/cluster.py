@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from init_egress.backends.manifests import Application
+from init_egress.kube.application import Application
 from init_egress.kube.kinds import GlobalKind, Kind
 from init_egress.kube.manifest import Manifest
 from init_egress.rule.pod import Namespace

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
+from init_egress.mesh.injection import Injection
 from init_egress.rule import istio
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -171,6 +172,11 @@ class Mesh:
         """Whether every Pod that Istio injects is known to carry its canonical name's label."""
         known = bool(self.revisions) and not self.unread
         return known and all(revision.labels_canonical_name for revision in self.revisions)
+
+    @property
+    def injection(self) -> Injection:
+        """What selectors have to know of it."""
+        return Injection(self.injects_by_default, self.labels_canonical_name)
 
     def facts(self) -> list[str]:
         """All that holds for the mesh and matters to init containers, a sentence each."""
