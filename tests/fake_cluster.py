@@ -20,12 +20,13 @@ from init_egress.backends.probe import NO_BACKEND
 from init_egress.backends.registry import BACKENDS
 from init_egress.kube.application import Application
 from init_egress.kube.cluster import Cluster
-from init_egress.kube.errors import ClusterError, NotFound, Refused
+from init_egress.kube.errors import ClusterError, NotFound, Refused, Unreachable
 from init_egress.kube.kinds import (
     CLUSTER_POLICY,
     CONFIG_MAP,
     DEPLOYMENT,
     MUTATING_POLICY,
+    NAMESPACE,
     NATIVE_BINDING,
     NATIVE_POLICY,
     OURS,
@@ -87,6 +88,7 @@ class FakeCluster(Cluster):
         istiod: the data of the ConfigMaps of the mesh namespace.
         idle: kinds that are served although nothing carries them out.
         refusing: namespaces that admit no Pod, with what the API server says.
+        failing: namespaces with a webhook that can't be called and fails closed.
         deprecated: what its authors say of a kind.
         policy: what the stored policies carry out, for the fake reads no CEL.
         rolls_out: whether the replicas of a Deployment become ready.
@@ -102,6 +104,7 @@ class FakeCluster(Cluster):
     istiod: dict[str, Mapping[str, str]] = field(default_factory=lambda: dict(ISTIOD))
     idle: set[Kind] = field(default_factory=set)
     refusing: dict[str, str] = field(default_factory=dict)
+    failing: set[str] = field(default_factory=set)
     deprecated: dict[Kind, str] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
     rolls_out: bool = True
@@ -131,6 +134,8 @@ class FakeCluster(Cluster):
     def get(self, kind: Kind, name: str, namespace: str = "") -> Manifest | None:
         """Read one object; None if it isn't there."""
         self._ask("get", f"{_title(kind)} {name}")
+        if kind is NAMESPACE and name in self.live_namespaces:
+            return {"kind": "Namespace", "metadata": {"name": name, "uid": f"uid-of-{name}"}}
         return copy.deepcopy(self._objects.get((_title(kind), namespace, name)))
 
     def prune(self, application: Application, keep: Iterable[Manifest] = ()) -> list[str]:
@@ -170,6 +175,8 @@ class FakeCluster(Cluster):
             raise NotFound(f'can\'t create a Pod: namespaces "{namespace}" not found', 404)
         if reason := self.refusing.get(namespace):
             raise Refused(f"can't create a Pod in {namespace} by dry run: {reason}", 403)
+        if namespace in self.failing:
+            raise Unreachable(f"can't create a Pod in {namespace}: failed calling webhook", 500)
         labels = self.live_namespaces[namespace]
         stored = _injected(pod) if _is_injected(labels) else copy.deepcopy(pod)
         return self._admitted(stored, Namespace(namespace, labels))

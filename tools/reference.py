@@ -15,10 +15,12 @@ from pathlib import Path
 import yaml
 from prometheus_client.metrics_core import Metric
 
+from init_egress.backends.registry import BACKENDS, POLICY_BACKENDS
 from init_egress.exporter.server import SnapshotCollector
 from init_egress.exporter.snapshot import FILE, AuditCounts, BackendEffect, Snapshot
 from init_egress.rule import istio
 from init_egress.rule.checks import CHECKS
+from init_egress.rule.policy import RemedyKind
 from init_egress.webhook.metrics import Metrics
 from tools.documents import ROOT
 
@@ -191,11 +193,69 @@ def command_line() -> str:
     return _page("Command line", parts)
 
 
+def backends() -> str:
+    """What each backend can carry out."""
+    found = BACKENDS.values()
+    rows = [
+        ("`backend=`", [f"`{backend.choice.value}`" for backend in found]),
+        (
+            "`kyverno-policy-kind=`",
+            [f"`{b.policy_kind.value}`" if b.policy_kind else "" for b in found],
+        ),
+        ("needs", [backend.requires for backend in found]),
+        (
+            "remedies",
+            [
+                "<br>".join(f"`{r.value}`" for r in RemedyKind if r in b.capabilities.remedies)
+                for b in found
+            ],
+        ),
+        (
+            "options of its own",
+            [", ".join(f"`{o}`" for o in sorted(b.capabilities.own_options)) for b in found],
+        ),
+        (
+            "acts on init containers that a later webhook adds",
+            [_yes(backend.capabilities.sees_later_webhooks) for backend in found],
+        ),
+        (
+            "runs Pods: image, certificate, logs, metrics",
+            [_yes(backend.capabilities.runs_workload) for backend in found],
+        ),
+        (
+            "`failure-policy=fail` waits until the remedy is seen to arrive",
+            [_yes(backend.capabilities.proves_before_fail) for backend in found],
+        ),
+        (
+            "`python -m init_egress render`",
+            [_yes(backend in POLICY_BACKENDS) for backend in found],
+        ),
+    ]
+    table = [
+        _row("", *(f"`{backend.kind.value}`" for backend in found)),
+        _row(*["---"] * (len(found) + 1)),
+        *(_row(title, *cells) for title, cells in rows),
+    ]
+    return _page(
+        "Backends",
+        [
+            "What each backend can carry out, in the order in which `backend=auto` prefers them."
+            " [How they compare](../explanation/backends-compared.md) says what they cost.",
+            "\n".join(table),
+        ],
+    )
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "no"
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "configuration.md": configuration,
     "actions.md": actions,
     "relations.md": relations,
     "verdicts.md": verdicts,
+    "backends.md": backends,
     "metrics.md": metrics,
     "command-line.md": command_line,
 }

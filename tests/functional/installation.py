@@ -28,12 +28,13 @@ from tests.testbed.control_plane import ControlPlane, Manifest
 from tests.testbed.istio import NAMESPACE, Mesh
 from tests.testbed.process import wait_until
 
-_BACKEND = {
+OPTIONS = {
     BackendKind.NATIVE: {"backend": "native"},
     BackendKind.CLUSTER_POLICY: {"backend": "kyverno", "kyverno-policy-kind": "ClusterPolicy"},
     BackendKind.MUTATING_POLICY: {"backend": "kyverno", "kyverno-policy-kind": "MutatingPolicy"},
     BackendKind.WEBHOOK: {"backend": "webhook", "webhook-replicas": "1"},
 }
+"""The options that ask for each backend."""
 IMAGE = "example.com/istio-init-egress-webhook:1"
 _MODEL = "cases"
 
@@ -62,7 +63,7 @@ class Installation:
             pytest.skip(
                 "no private network can be made here, and the webhook's Pods need addresses"
             )
-        options = {**config, **_BACKEND[form]}
+        options = {**config, **OPTIONS[form]}
         settings = Config.from_options(options).settings()
         if self._current and (self._mesh, *self._current[:2]) == (mesh, form, settings):
             return settings

@@ -14,6 +14,7 @@ from lightkube.resources.core_v1 import Pod
 from ops import testing
 
 from init_egress.backends import reconciler
+from init_egress.backends.backend import Timeouts
 from init_egress.exporter.snapshot import FILE, Snapshot, decode
 from init_egress.kube.kinds import CONFIG_MAP, DEPLOYMENT, OURS, POD
 from init_egress.observability import scraping
@@ -157,7 +158,7 @@ def test_pods_are_audited_again_when_the_last_audit_is_old(
 def test_the_exporter_outlives_a_change_of_backend_and_goes_with_the_relation(
     scraped: Unit, cluster: ControlPlane, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciler, "ROLLOUT_PATIENCE", 0)
+    monkeypatch.setattr(reconciler, "TIMEOUTS", Timeouts(rollout=0))
     for backend in ("native", "webhook", "native"):
         scraped.configured(backend=backend)
         assert exporters(client) == EXPORTERS
@@ -193,7 +194,7 @@ def test_the_exporter_passes_pod_security_restricted(
 def test_a_loki_opens_the_way_out_for_the_webhook_alone(
     scraped: Unit, cluster: ControlPlane, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciler, "ROLLOUT_PATIENCE", 0)
+    monkeypatch.setattr(reconciler, "TIMEOUTS", Timeouts(rollout=0))
     url = "http://loki-0.cos.svc:3100/loki/api/v1/push"
     loki = testing.Relation(
         "logging",

@@ -18,6 +18,7 @@ from lightkube import Client
 from ops import testing
 
 from init_egress.backends import reconciler, webhook_deployment
+from init_egress.backends.backend import Timeouts
 from init_egress.existing.pod_template import LAST_APPLIED
 from init_egress.kube.kinds import DEPLOYMENT, POD, SECRET, WEBHOOK_CONFIGURATION
 from init_egress.rule.istio import CANONICAL_NAME, EXCLUDE_RANGES
@@ -167,7 +168,7 @@ def test_verify_and_explain_tell_what_the_webhook_does(
 def test_nobody_is_sent_to_a_webhook_that_does_not_answer_yet(
     webhook: Unit, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciler, "ROLLOUT_PATIENCE", 1)
+    monkeypatch.setattr(reconciler, "TIMEOUTS", Timeouts(rollout=1))
 
     status = webhook.configured(backend="webhook")
 
@@ -201,7 +202,7 @@ def test_the_private_keys_are_not_shown(webhook: Unit, client: Client) -> None:
 def test_credentials_of_a_private_registry_are_handed_to_the_kubelet(
     webhook: Unit, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciler, "ROLLOUT_PATIENCE", 0)
+    monkeypatch.setattr(reconciler, "TIMEOUTS", Timeouts(rollout=0))
     login = {"registrypath": IMAGE, "username": "juju", "password": "secret"}
     (tmp_path / "image.yaml").write_text(yaml.safe_dump(login))
 
@@ -349,7 +350,7 @@ def test_fail_gives_way_to_ignore_while_no_replica_answers_and_comes_back(
     assert webhook.configured(backend="webhook", failure_policy="fail").name == "active"
     assert _failure_policy(client) == "Fail"
 
-    monkeypatch.setattr(reconciler, "ROLLOUT_PATIENCE", 1)
+    monkeypatch.setattr(reconciler, "TIMEOUTS", Timeouts(rollout=1))
     node.entry_points.clear()
     for name in _names(node):
         client.delete(POD, name, namespace=MODEL, grace_period=0)
@@ -362,7 +363,7 @@ def test_fail_gives_way_to_ignore_while_no_replica_answers_and_comes_back(
     wait_until(lambda: _is_created(client, team), "Pods are created")
 
     node.entry_points[IMAGE] = ["python3"]
-    monkeypatch.setattr(reconciler, "ROLLOUT_PATIENCE", 60)
+    monkeypatch.setattr(reconciler, "TIMEOUTS", Timeouts())
     wait_until(lambda: _ready(client) == 2, "both replicas are ready")
     assert webhook.run("update_status").name == "active"
     assert _failure_policy(client) == "Fail"

@@ -1,4 +1,4 @@
-"""What is missing of a verdict or a remedy that was added by halves."""
+"""What is missing of a verdict, a remedy or a backend that was added by halves."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from init_egress.backends.backend import BackendKind
+from init_egress.backends.registry import BACKENDS, POLICY_BACKENDS, WEBHOOK
+from init_egress.config import BackendChoice, PolicyKind
+from init_egress.kube.kinds import OURS
 from init_egress.rule.checks import CHECKS
 from init_egress.rule.policy import RemedyKind
 from init_egress.rule.remedies import REMEDIES
 from init_egress.rule.verdict import Verdict
+from tests.functional import installation
 
 ROOT = Path(__file__).resolve().parents[2]
 CHARM = yaml.safe_load((ROOT / "charmcraft.yaml").read_text())
@@ -96,3 +101,62 @@ def test_every_template_that_a_remedy_names_is_there(kind: RemedyKind) -> None:
     names = (*remedy.cel_variables, remedy.cel_mutation)
 
     assert [name for name in names if not (ROOT / "templates" / name).is_file()] == []
+
+
+def test_every_kind_of_backend_has_its_backend() -> None:
+    assert list(BACKENDS) == list(BackendKind)
+
+
+def test_every_value_of_the_option_asks_for_a_backend() -> None:
+    choices = {backend.choice for backend in BACKENDS.values()}
+    policy_kinds = {backend.policy_kind for backend in BACKENDS.values()} - {None}
+
+    assert choices == set(BackendChoice) - {BackendChoice.AUTO}
+    assert policy_kinds == set(PolicyKind) - {PolicyKind.AUTO}
+
+
+def test_the_option_names_every_backend() -> None:
+    described = CHARM["config"]["options"]["backend"]["description"]
+    choices = [choice.value for choice in BackendChoice if choice is not BackendChoice.AUTO]
+
+    assert [name for name in choices if f"{name}:" not in described] == []
+
+
+def test_what_carries_a_backend_out_is_pruned() -> None:
+    assert [b.kind for b in BACKENDS.values() if b.resource not in OURS] == []
+
+
+def test_every_option_of_a_backends_own_exists() -> None:
+    own = {option for b in BACKENDS.values() for option in b.capabilities.own_options}
+
+    assert own - set(CHARM["config"]["options"]) == set()
+
+
+def test_some_backend_can_apply_every_remedy() -> None:
+    assert [
+        kind
+        for kind in RemedyKind
+        if not any(kind in b.capabilities.remedies for b in BACKENDS.values())
+    ] == []
+
+
+def test_every_template_that_a_backend_names_is_there() -> None:
+    names = [name for backend in (*POLICY_BACKENDS, WEBHOOK) for name in backend.templates]
+
+    assert [name for name in names if not (ROOT / "templates" / name).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "docs/explanation/backends-compared.md",
+        "docs/how-to/choose-a-backend.md",
+        "docs/reference/configuration.md",
+    ],
+)
+def test_every_backend_is_documented(page: str) -> None:
+    assert unnamed(page, {backend.choice.value for backend in BACKENDS.values()}) == []
+
+
+def test_every_case_runs_under_every_backend() -> None:
+    assert set(installation.OPTIONS) == set(BackendKind)

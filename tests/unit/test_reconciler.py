@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 
 from init_egress.backends import registry
 from init_egress.backends.backend import BackendKind, Timeouts, Unavailable
 from init_egress.backends.effect import Effect
-from init_egress.backends.reconciler import Reconciler, ReconcileReport
+from init_egress.backends.reconciler import NameTaken, Reconciler, ReconcileReport
 from init_egress.backends.webhook_deployment import Image, WorkloadInputs
-from init_egress.config import BackendChoice, PolicyKind, Settings
+from init_egress.config import BackendChoice, FailurePolicy, PolicyKind, Settings
 from init_egress.kube.application import Application
 from init_egress.kube.errors import ClusterError, Forbidden, Unreachable
 from init_egress.kube.kinds import CLUSTER_POLICY, MUTATING_POLICY, NATIVE_POLICY
-from tests.fake_cluster import FakeCluster
+from init_egress.kube.manifest import mapping, namespace_of, title_of
+from tests.fake_cluster import FakeCluster, Request
 
 APP = Application("istio-init-egress", "kubeflow")
 INPUTS = WorkloadInputs(Image("example.com/webhook:1"))
@@ -198,6 +200,186 @@ def test_a_kind_that_its_authors_deprecate_is_remarked_on(cluster: FakeCluster) 
     assert reconcile(cluster, BackendKind.CLUSTER_POLICY).remarks == (
         "ClusterPolicy is deprecated",
     )
+
+
+# What a predecessor gives way to
+
+
+@SWITCHES
+def test_a_predecessor_stays_where_admission_rejects_every_probe(
+    cluster: FakeCluster, before: BackendKind, after: BackendKind
+) -> None:
+    reconcile(cluster, before)
+    cluster.refusing["team"] = "exceeded quota"
+
+    report = reconcile(cluster, after)
+
+    assert report.verification.effect is Effect.REJECTED
+    assert "exceeded quota" in report.message
+    assert in_force(cluster) == {before, after}
+
+
+@SWITCHES
+def test_a_predecessor_goes_where_the_mesh_has_no_namespace(
+    cluster: FakeCluster, before: BackendKind, after: BackendKind
+) -> None:
+    reconcile(cluster, before)
+    cluster.live_namespaces = {}
+
+    reconcile(cluster, after)
+
+    assert in_force(cluster) == {after}
+
+
+@BACKENDS
+def test_namespaces_are_tried_until_one_shows_the_effect(
+    cluster: FakeCluster, kind: BackendKind
+) -> None:
+    full = [f"a-full-one-{number}" for number in range(20)]
+    cluster.live_namespaces |= {name: {"istio-injection": "enabled"} for name in full}
+    cluster.refusing = dict.fromkeys(full, "exceeded quota")
+
+    assert reconcile(cluster, kind).verification.effect is Effect.ARRIVES
+
+
+@BACKENDS
+def test_a_namespace_whose_own_webhook_cannot_be_called_is_passed_over(
+    cluster: FakeCluster, kind: BackendKind
+) -> None:
+    cluster.live_namespaces["a-broken-one"] = {"istio-injection": "enabled"}
+    cluster.failing = {"a-broken-one"}
+
+    assert reconcile(cluster, kind).verification.effect is Effect.ARRIVES
+
+
+@BACKENDS
+def test_where_no_webhook_can_be_called_the_status_says_so_and_nothing_waits(
+    cluster: FakeCluster, kind: BackendKind
+) -> None:
+    cluster.failing = {"team"}
+
+    report = reconcile(cluster, kind)
+
+    assert report.in_effect
+    assert "not verified: can't create a Pod in team: failed calling webhook" in report.message
+
+
+# Objects of someone else, and the model's end
+
+
+@BACKENDS
+def test_an_object_of_someone_elses_is_named_and_never_overwritten(
+    cluster: FakeCluster, kind: BackendKind
+) -> None:
+    theirs = reconciler(cluster, kind).plan().objects[-1]
+    metadata = {**mapping(theirs["metadata"]), "labels": {"app": "theirs"}}
+    cluster.apply([{**theirs, "metadata": metadata}])
+    cluster.requests.clear()
+
+    with pytest.raises(NameTaken, match=title_of(theirs)):
+        reconcile(cluster, kind)
+
+    assert cluster.written == []
+
+
+@BACKENDS
+def test_what_is_outside_the_models_namespace_goes_with_it(
+    cluster: FakeCluster, kind: BackendKind
+) -> None:
+    cluster.live_namespaces[APP.model] = {}
+
+    for manifest in reconcile(cluster, kind).plan.objects:
+        owners = mapping(manifest["metadata"]).get("ownerReferences", [])
+        owned = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "name": APP.model,
+            "uid": f"uid-of-{APP.model}",
+        }
+        assert owners == ([] if namespace_of(manifest) else [owned])
+
+
+# failure-policy=fail
+
+
+FAILING = Settings(backend=BackendChoice.WEBHOOK, failure_policy=FailurePolicy.FAIL)
+
+
+def reconcile_failing(cluster: FakeCluster) -> ReconcileReport:
+    at_once = Timeouts(proof=0, ready=0, rollout=0)
+    return Reconciler(cluster, FAILING, APP, "istio-system", INPUTS, at_once).reconcile()
+
+
+def failure_policy(cluster: FakeCluster) -> object:
+    name = registry.WEBHOOK.object_name(APP)
+    stored = cluster.get(registry.WEBHOOK.resource, name) or {}
+    (webhook,) = cast("list[dict[str, object]]", stored["webhooks"])
+    return webhook["failurePolicy"]
+
+
+def test_pods_are_refused_only_once_the_remedy_was_seen_to_arrive(cluster: FakeCluster) -> None:
+    proved: list[object] = []
+
+    def watch(request: Request) -> None:
+        if request.verb == "dry-run":
+            proved.append(failure_policy(cluster))
+
+    cluster.fault = watch
+    report = reconcile_failing(cluster)
+
+    assert set(proved) == {"Ignore"}
+    assert failure_policy(cluster) == "Fail"
+    assert "suspended" not in report.message
+
+
+def test_what_is_proved_stays_in_force_through_the_next_proof(cluster: FakeCluster) -> None:
+    reconcile_failing(cluster)
+    seen: set[object] = set()
+
+    def watch(request: Request) -> None:
+        if request.verb != "get":
+            seen.add(failure_policy(cluster))
+
+    cluster.fault = watch
+    reconcile_failing(cluster)
+
+    assert seen == {"Fail"}
+
+
+def idle(cluster: FakeCluster) -> None:
+    """The API server reaches no replica, though they are ready."""
+    cluster.idle = {registry.WEBHOOK.resource}
+
+
+def failing(cluster: FakeCluster) -> None:
+    """Calls fail, and so no Pod is created."""
+    cluster.failing = {"team"}
+
+
+def not_rolled_out(cluster: FakeCluster) -> None:
+    """No replica becomes ready."""
+    cluster.rolls_out = False
+
+
+@pytest.mark.parametrize("broken", [idle, failing, not_rolled_out])
+def test_a_proof_that_fails_takes_it_back_in_the_same_event(
+    cluster: FakeCluster, broken: Callable[[FakeCluster], None]
+) -> None:
+    reconcile_failing(cluster)
+    broken(cluster)
+
+    reconcile_failing(cluster)
+
+    assert failure_policy(cluster) == "Ignore"
+
+
+def test_what_could_not_be_proved_yet_is_said_to_be_suspended(cluster: FakeCluster) -> None:
+    cluster.live_namespaces = {}
+
+    report = reconcile_failing(cluster)
+
+    assert failure_policy(cluster) == "Ignore"
+    assert "failure-policy=fail is suspended until the remedy is seen to arrive" in report.message
 
 
 # What cannot be had
