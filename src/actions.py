@@ -139,7 +139,7 @@ class Actions(ops.Object):
             return
         results: dict[str, object] = {"summary": found.summary, "pods": found.pods}
         results |= {verdict.value: n for verdict, n in audit.ordered(found.verdicts)}
-        results["stuck"] = found.stuck
+        results |= {"stuck": found.stuck, "unreadable": found.unreadable.count}
         if found.left_out:
             results |= {"left-out": found.left_out, "narrow": found.narrow}
         if params.format == "table":
