@@ -102,7 +102,7 @@ def _audit(options: argparse.Namespace) -> int:
     scope = Scope(options.namespace, options.selector)
     config = _kubeconfig(options.kubeconfig, options.context)
     bulk = ApiClient.connect(config)
-    facts = _facts(config, bulk, options.namespace, options.mesh_namespace)
+    facts = _facts(bulk, options.namespace, options.mesh_namespace)
     found = audit.audit(
         bulk,
         settings.policy,
@@ -121,12 +121,10 @@ def _audit(options: argparse.Namespace) -> int:
     return 0
 
 
-def _facts(
-    config: SingleConfig, bulk: ApiClient, namespace: str, mesh_namespace: str
-) -> list[str]:
+def _facts(bulk: ApiClient, namespace: str, mesh_namespace: str) -> list[str]:
     """What holds for the mesh; that it can't be read keeps nobody from an audit of Pods."""
     try:
-        config_maps = ApiClient.connect(config).config_maps(mesh_namespace)
+        config_maps = bulk.config_maps(mesh_namespace)
     except ClusterError as error:
         return [f"the mesh is not known: {error}"]
     seen = istiod.read(mesh_namespace, config_maps)

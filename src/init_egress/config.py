@@ -16,9 +16,9 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from init_egress.rule import selector
+from init_egress.rule.names import is_dns_label
 from init_egress.rule.policy import ExistingAnnotation, Policy, RemedyKind
 
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
 
 _MOST_REPLICAS = 9
@@ -266,7 +266,7 @@ class _Reader:
         return number
 
     def namespace(self, option: str, text: str) -> str:
-        if text and not _DNS_LABEL.fullmatch(text):
+        if text and not is_dns_label(text):
             self.fault(option, f"{text!r} is no name of a namespace", "istio-system")
         return text
 
@@ -305,6 +305,6 @@ def _port(element: str) -> str:
 
 
 def _container_name(element: str) -> str:
-    if not _DNS_LABEL.fullmatch(element):
+    if not is_dns_label(element):
         raise ValueError(f"{element!r} is no name of a container")
     return element

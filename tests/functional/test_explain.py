@@ -304,8 +304,8 @@ def test_a_controller_whose_template_is_not_known_is_named(
     results = unit.act("explain", namespace=team, pod="bare")
 
     assert (
-        "it can't be told: Workflow nightly makes it, and how a Workflow does that isn't known"
-        in results["if-created-now"]
+        "it can't be told: Workflow/nightly creates it, and where that has its Pod template is not"
+        " known" in results["if-created-now"]
     )
 
 
@@ -319,8 +319,16 @@ def test_a_pod_that_is_not_there_fails_the_action_and_says_where_to_look(
     for place, pod, message in (
         (team, "nobody", f"no Pod nobody in namespace {team}; see: kubectl get pods -n {team}"),
         ("nowhere", "nobody", "no namespace nowhere; see: kubectl get namespaces"),
-        (team, "../secrets", "'../secrets' is no name of a Pod; see: kubectl get pods -A"),
-        ("../pods", "x", "'../pods' is no name of a Namespace; see: kubectl get namespaces"),
+        (
+            team,
+            "../secrets",
+            "'../secrets' is not a valid name of a Pod; see: kubectl get pods -A",
+        ),
+        (
+            "../pods",
+            "x",
+            "'../pods' is not a valid name of a Namespace; see: kubectl get namespaces",
+        ),
     ):
         with pytest.raises(testing.ActionFailed) as failed:
             unit.act("explain", namespace=place, pod=pod)

@@ -18,13 +18,13 @@ from init_egress.backends.effect import CONNECTED, Effect, Verification
 from init_egress.backends.probe import NO_BACKEND, labelled, probe_pod
 from init_egress.kube.application import Application
 from init_egress.kube.cluster import Cluster
-from init_egress.kube.errors import ClusterError, Refused, Unreachable
+from init_egress.kube.errors import ClusterError, Refused
 from init_egress.kube.manifest import Manifest
 from init_egress.kube.wait import poll
 from init_egress.mesh.istiod import Mesh
 from init_egress.rule.decision import decide
 from init_egress.rule.istio import NATIVE_SIDECAR, SKIP_LABEL, SYSTEM_NAMESPACES
-from init_egress.rule.patch import PatchOperation
+from init_egress.rule.patch import PatchOperation, unescape
 from init_egress.rule.pod import Namespace, Pod
 from init_egress.rule.policy import Policy
 from init_egress.rule.verdict import Verdict
@@ -32,7 +32,6 @@ from init_egress.rule.verdict import Verdict
 SEARCH_SECONDS = 30.0
 """How long namespaces are tried one after another for one where the effect shows."""
 
-_INTERNAL_ERROR = 500
 _INJECTION_LABELS = ("sidecar.istio.io/inject", "istio.io/rev")
 
 
@@ -117,14 +116,12 @@ class Prover:
                 return found
             without = probe_pod(self.policy, annotations={NATIVE_SIDECAR: "false"})
             return replace(self.prove(namespace, without), native_sidecars=True)
-        except Refused as refused:
-            return Verification(Effect.REJECTED, str(refused))
-        except Unreachable as error:
-            # A webhook that can't be called, and fails closed, is an internal error: no Pod can
-            # be created in that namespace.
-            if error.code != _INTERNAL_ERROR:
+        except ClusterError as error:
+            if not error.means_rejected:
                 raise
-            return Verification(Effect.REJECTED, str(error), call_failed=True)
+            # What isn't a refusal is a webhook that can't be called and fails closed.
+            call_failed = not isinstance(error, Refused)
+            return Verification(Effect.REJECTED, str(error), call_failed=call_failed)
 
     def would_recur(self, namespace: Namespace, pod: Pod) -> str:
         """Why a Pod that is recreated might be cut off again; empty if a dry run shows otherwise.
@@ -202,7 +199,7 @@ def holds(pod: Manifest, operation: PatchOperation) -> bool:
     """Tell whether the Pod is as a patch operation leaves it; further fields don't matter."""
     found: object = pod
     for step in operation.path.split("/")[1:]:
-        found = _child(found, step.replace("~1", "/").replace("~0", "~"))
+        found = _child(found, unescape(step))
     if isinstance(operation.value, dict):
         return isinstance(found, dict) and operation.value.items() <= found.items()
     return found == operation.value

@@ -122,7 +122,8 @@ def _of_template(bulk: ApiClient, pod: StoredPod, controller: OwnerReference) ->
     resource = _TEMPLATED.get((controller.api_version, controller.kind))
     if resource is None or not controller.is_valid:
         raise TemplateUnknown(
-            f"{controllers.title(controller)} makes it, and how that makes Pods isn't known here"
+            f"{controllers.title(controller)} creates it, and where that has its Pod template is"
+            " not known"
         )
     title = f"{controller.kind} {controller.name}"
     namespace = pod.metadata.namespace

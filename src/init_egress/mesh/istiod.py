@@ -6,7 +6,6 @@ The mesh namespace is where istiod's ConfigMaps are; it is not where the Pods of
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,8 +13,8 @@ import yaml
 
 from init_egress.mesh.injection import Injection
 from init_egress.rule import istio
+from init_egress.rule.names import is_dns_label
 
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 INJECTOR = "istio-sidecar-injector"
 MESH_CONFIG = "istio"
 
@@ -75,7 +74,7 @@ def namespace(configured: str, related: Iterable[Related], application: str) -> 
     end = ends[0]
     if not end.namespace:
         raise MeshPending(f"waiting for {end.remote} to write {end.key} on {end.endpoint}")
-    if not _DNS_LABEL.fullmatch(end.namespace):
+    if not is_dns_label(end.namespace):
         raise MeshUnknown(
             f"{end.remote} wrote {end.key}={end.namespace!r} on {end.endpoint}, which is no"
             f" namespace; run: juju config {application} mesh-namespace=<istiod's namespace>"
