@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 SBOM := build/sbom/tool/bin
+MUTATION := build/mutation
+MUTMUT := tool/bin/python ../../tools/mutation/mutate.py
 export PYTHONPATH := src:.
 # The packages that a requirements file pins, but for those of a Python older than the base's.
 PINS := sed -nE "/< '3\.11'/d; s/^([a-z0-9-]+)==.*/\1/p"
@@ -10,7 +12,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --gen
 	--no-emit-index-url --no-header
 
 .PHONY: help demo test nightly check lint types format unit cases dataplane node packed harness testbed build bench \
-	requirements reference licences sbom clean
+	mutants requirements reference licences sbom clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -73,6 +75,16 @@ bench: $(VENV)/ready ## measure the webhook and the backends; the figures go to 
 		--rounds 40 --seconds 2 --name admission-outside
 	$(BIN)/python -m benchmarks.existing
 
+# mutmut works on the folder that it runs in: on links, so that its copies stay in build.
+mutants: ## break the rule and the reconciler in many small ways, and count what the unit tests notice
+	@rm -rf $(MUTATION) && $(PYTHON) -m venv $(MUTATION)/tool
+	@$(MUTATION)/tool/bin/pip install --quiet --disable-pip-version-check --require-hashes \
+	  -r tests/requirements.txt -r tools/mutation/requirements.txt
+	@ln -s $(addprefix ../../,src tests benchmarks templates charmcraft.yaml pyproject.toml) $(MUTATION)
+	cd $(MUTATION) && env -u PYTHONPATH CI=true $(MUTMUT) run $(MUTANTS) >run.log || { tail -n 40 run.log; exit 1; }
+	@cd $(MUTATION) && $(MUTMUT) results --all true >results.txt
+	@$(MUTATION)/tool/bin/python -m tools.mutation.score <$(MUTATION)/results.txt
+
 requirements: $(VENV)/ready ## pin anew what ships and what the tests need
 	$(BIN)/pip install --quiet uv
 	$(COMPILE) requirements.in -o requirements.txt
@@ -81,6 +93,7 @@ requirements: $(VENV)/ready ## pin anew what ships and what the tests need
 	$(COMPILE) -c requirements-webhook.txt benchmarks/requirements.in -o benchmarks/requirements.txt
 	$(COMPILE) tests/packed/requirements.in -o tests/packed/requirements.txt
 	$(COMPILE) tools/requirements.in -o tools/requirements.txt
+	$(COMPILE) -c tests/requirements.txt tools/mutation/requirements.in -o tools/mutation/requirements.txt
 
 reference: $(VENV)/ready ## write the pages that say what charmcraft.yaml and the code say
 	$(BIN)/python -m tools.reference

@@ -1,0 +1,1 @@
+"""How well the unit tests watch the rule and the reconciler: `make mutants`."""
