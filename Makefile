@@ -48,7 +48,7 @@ unit: $(VENV)/ready ## run the tests that need no cluster
 cases: $(VENV)/ready ## run the cases, and those of the folders in EXTRA_CASES, under each backend
 	$(BIN)/pytest tests/functional/test_cases.py
 
-dataplane: $(VENV)/ready ## send packets through Istio's CNI plugin; with UPDATE_DOCS=1 their tables are written anew
+dataplane: $(VENV)/ready ## send packets through Istio's CNI plugin; with UPDATE_DOCS=1 their tables are written again
 	$(BIN)/pytest tests/dataplane
 
 node: $(VENV)/ready ## run Pods on a real node, as root: the story of a stuck one, and the webhook's workload
@@ -85,7 +85,7 @@ mutants: ## break the rule and the reconciler in many small ways, and count what
 	@cd $(MUTATION) && $(MUTMUT) results --all true >results.txt
 	@$(MUTATION)/tool/bin/python -m tools.mutation.score <$(MUTATION)/results.txt
 
-requirements: $(VENV)/ready ## pin anew what ships and what the tests need
+requirements: $(VENV)/ready ## pin again what ships and what the tests need
 	$(BIN)/pip install --quiet uv
 	$(COMPILE) requirements.in -o requirements.txt
 	$(COMPILE) -c requirements.txt requirements-webhook.in -o requirements-webhook.txt

@@ -15,7 +15,9 @@ import msgspec
 from init_egress.config import Config
 from init_egress.existing.advice import Juju
 from init_egress.existing.audit import audit, document
-from init_egress.existing.mutation import Mutation, MutationReport, MutationResult, Restart
+from init_egress.existing.mutation import Disruptions, Mutation
+from init_egress.existing.mutation_plan import Restart
+from init_egress.existing.mutation_report import MutationReport, MutationResult
 from init_egress.kube.client import ApiClient
 from init_egress.kube.scope import Scope
 from init_egress.results import ACTION_LIMIT
@@ -33,8 +35,17 @@ def _mutate() -> dict[str, int]:
     bulk = ApiClient.connect()
     policy = Config().settings().policy
     report = MutationReport(Scope(), dry_run=False, limit=ACTION_LIMIT)
-    # Nothing is made anew, so nothing has to be proved.
-    Mutation(bulk, policy, Scope(), Restart.NONE, lambda *_: "", report, lambda _: None).run()
+    # No Pod is recreated, so nothing has to be proved.
+    Mutation(
+        bulk,
+        policy,
+        Scope(),
+        Restart.NONE,
+        lambda *_: "",
+        report,
+        Disruptions(1),
+        lambda _: None,
+    ).run()
     report.document()
     return {"requests": bulk.requests, "pods": report.results[MutationResult.PATCHED]}
 

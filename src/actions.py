@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from enum import Enum
+from typing import TypeVar
 
 import msgspec
 import ops
@@ -16,13 +19,16 @@ from init_egress.backends.webhook_deployment import WorkloadInputs
 from init_egress.config import ConfigError, Settings
 from init_egress.existing import audit, explanation, survey
 from init_egress.existing.advice import Juju
-from init_egress.existing.mutation import Mutation, MutationReport, MutationResult, Restart
+from init_egress.existing.mutation import Disruptions, Mutation
+from init_egress.existing.mutation_plan import Restart
+from init_egress.existing.mutation_report import MutationReport, MutationResult
 from init_egress.kube.application import Application
 from init_egress.kube.client import ApiClient
 from init_egress.kube.cluster import Cluster
 from init_egress.kube.errors import ClusterError, Forbidden
 from init_egress.kube.scope import Scope, check_name
-from init_egress.mesh import istiod, sidecars
+from init_egress.mesh import istiod
+from init_egress.mesh.facts import mesh_facts
 from init_egress.results import ACTION_LIMIT
 from init_egress.rule.verdict import Verdict
 
@@ -34,6 +40,28 @@ OPERATIONAL = (ConfigError, istiod.MeshUnknown, istiod.MeshPending, Unavailable,
 
 _FINDINGS_LIMIT = 60_000
 _PROOF_SECONDS = 5.0
+_DISRUPTIONS = 50
+_E = TypeVar("_E", bound=Enum)
+
+
+class Format(str, Enum):
+    """How a result is shown: for people, or for scripts."""
+
+    JSON = "json"
+    TABLE = "table"
+
+
+def _choice(param: str, text: str, choices: type[_E]) -> _E:
+    """The choice of this name.
+
+    Raises:
+        ValueError: there is none; the message names them all.
+    """
+    try:
+        return choices(text)
+    except ValueError:
+        names = ", ".join(choice.value for choice in choices)
+        raise ValueError(f"{param}: {text!r} is not one of {names}") from None
 
 
 @dataclass(frozen=True)
@@ -43,7 +71,7 @@ class AuditParams:
     namespace: str = ""
     selector: str = ""
     verdict: str = ""
-    format: str = "json"
+    format: str = Format.JSON.value
 
     @property
     def scope(self) -> Scope:
@@ -52,9 +80,8 @@ class AuditParams:
 
     def __post_init__(self) -> None:
         if self.verdict:
-            Verdict(self.verdict)
-        if self.format not in ("json", "table"):
-            raise ValueError(f"format: {self.format!r} is neither json nor table")
+            _choice("verdict", self.verdict, Verdict)
+        _choice("format", self.format, Format)
         _ = self.scope
 
 
@@ -89,6 +116,7 @@ class MutateParams:
     selector: str = ""
     dry_run: bool = False
     restart: str = Restart.STUCK.value
+    max_disruptions: int = _DISRUPTIONS
 
     @property
     def scope(self) -> Scope:
@@ -96,8 +124,9 @@ class MutateParams:
         return Scope(self.namespace, self.selector)
 
     def __post_init__(self) -> None:
-        if self.restart not in [restart.value for restart in Restart]:
-            raise ValueError(f"restart: {self.restart!r} is none of none, stuck, all")
+        _choice("restart", self.restart, Restart)
+        if self.max_disruptions < 1:
+            raise ValueError(f"max-disruptions: {self.max_disruptions} is less than 1")
         _ = self.scope
 
 
@@ -120,13 +149,12 @@ class Actions(ops.Object):
 
     def _on_audit(self, event: ops.ActionEvent) -> None:
         params = event.load_params(AuditParams, errors="fail")
-        try:
+        with self._failing(event):
             cluster, settings, _, mesh_namespace, _ = self._inputs()
-            bulk = ApiClient.connect()
-            seen = istiod.read(mesh_namespace, cluster.config_maps(mesh_namespace))
-            facts = seen.facts() + sidecars.facts(bulk, params.namespace, mesh_namespace)
+            api = ApiClient.connect()
+            facts = mesh_facts(cluster, api, params.namespace, mesh_namespace)
             found = audit.audit(
-                bulk,
+                api,
                 settings.policy,
                 params.scope,
                 Juju(self._application),
@@ -134,23 +162,20 @@ class Actions(ops.Object):
                 limit=_FINDINGS_LIMIT,
                 progress=event.log,
             )
-        except OPERATIONAL as error:
-            event.fail(message(error, self._application))
-            return
-        results: dict[str, object] = {"summary": found.summary, "pods": found.pods}
-        results |= {verdict.value: n for verdict, n in audit.ordered(found.verdicts)}
-        results |= {"stuck": found.stuck, "unreadable": found.unreadable.count}
-        if found.left_out:
-            results |= {"left-out": found.left_out, "narrow": found.narrow}
-        if params.format == "table":
-            results["table"] = audit.table(found, facts, ACTION_LIMIT)
-        else:
-            results["document"] = msgspec.json.encode(audit.document(found, facts)).decode()
-        event.set_results(results)
+            results: dict[str, object] = {"summary": found.summary, "pods": found.pods}
+            results |= {verdict.value: n for verdict, n in audit.ordered(found.verdicts)}
+            results |= {"stuck": found.stuck, "unreadable": found.unreadable.count}
+            if found.left_out:
+                results |= {"left-out": found.left_out, "narrow": found.narrow}
+            if params.format == Format.TABLE.value:
+                results["table"] = audit.table(found, facts, ACTION_LIMIT)
+            else:
+                results["document"] = msgspec.json.encode(audit.document(found, facts)).decode()
+            event.set_results(results)
 
     def _on_verify(self, event: ops.ActionEvent) -> None:
         params = event.load_params(VerifyParams, errors="fail")
-        try:
+        with self._failing(event):
             cluster, settings, application, mesh_namespace, _ = self._inputs()
             backend = choice.choose(settings, cluster.serves, application.name)
             if params.namespace:
@@ -164,14 +189,11 @@ class Actions(ops.Object):
                 limit=_FINDINGS_LIMIT,
                 progress=event.log,
             )
-        except OPERATIONAL as error:
-            event.fail(message(error, self._application))
-            return
-        event.set_results(covered.results())
+            event.set_results(covered.results())
 
     def _on_explain(self, event: ops.ActionEvent) -> None:
         params = event.load_params(ExplainParams, errors="fail")
-        try:
+        with self._failing(event):
             cluster, settings, application, _, _ = self._inputs()
             explained = explanation.explain(
                 ApiClient.connect(),
@@ -183,35 +205,36 @@ class Actions(ops.Object):
                 params.pod,
                 datetime.now(timezone.utc),
             )
-        except OPERATIONAL as error:
-            event.fail(message(error, self._application))
-            return
-        event.set_results(explained.results())
+            event.set_results(explained.results())
 
     def _on_mutate(self, event: ops.ActionEvent) -> None:
         params = event.load_params(MutateParams, errors="fail")
-        report = MutationReport(params.scope, params.dry_run, ACTION_LIMIT)
-        try:
+        with self._failing(event):
             cluster, settings, application, _, _ = self._inputs()
             backend = choice.choose(settings, cluster.serves, application.name)
-            policy = settings.policy
-            prover = Prover(cluster, policy, application, backend, _PROOF_SECONDS)
+            prover = Prover(cluster, settings.policy, application, backend, _PROOF_SECONDS)
+            report = MutationReport(params.scope, params.dry_run, ACTION_LIMIT)
             Mutation(
                 ApiClient.connect(dry_run=params.dry_run),
-                policy,
+                settings.policy,
                 params.scope,
                 Restart(params.restart),
                 prover.would_recur,
                 report,
+                Disruptions(params.max_disruptions),
                 progress=event.log,
             ).run()
+            event.set_results(report.action_results())
+            if report.broken_off or report.results[MutationResult.FAILED]:
+                event.fail(report.summary())
+
+    @contextmanager
+    def _failing(self, event: ops.ActionEvent) -> Iterator[None]:
+        """Let what an operator, or time, can mend fail the action, with the command that helps."""
+        try:
+            yield
         except OPERATIONAL as error:
             event.fail(message(error, self._application))
-            return
-        counts = {name: str(count) for name, count in report.counts().items()}
-        event.set_results({"summary": report.summary(), **counts, "document": report.document()})
-        if report.broken_off or report.results[MutationResult.FAILED]:
-            event.fail(report.summary())
 
 
 def message(error: Exception, application: str) -> str:

@@ -28,7 +28,7 @@ from init_egress.kube.application import Application
 from init_egress.kube.client import ApiClient
 from init_egress.kube.errors import ClusterError, Forbidden, Unreachable
 from init_egress.kube.scope import Scope
-from init_egress.mesh import istiod, sidecars
+from init_egress.mesh.facts import mesh_facts
 from init_egress.mesh.injection import Injection
 from init_egress.rule.policy import ExistingAnnotation, RemedyKind
 from init_egress.rule.verdict import Verdict
@@ -101,10 +101,10 @@ def _audit(options: argparse.Namespace) -> int:
     settings = _settings(options)
     scope = Scope(options.namespace, options.selector)
     config = _kubeconfig(options.kubeconfig, options.context)
-    bulk = ApiClient.connect(config)
-    facts = _facts(bulk, options.namespace, options.mesh_namespace)
+    api = ApiClient.connect(config)
+    facts = _facts(api, options.namespace, options.mesh_namespace)
     found = audit.audit(
-        bulk,
+        api,
         settings.policy,
         scope,
         Kubectl(),
@@ -121,14 +121,12 @@ def _audit(options: argparse.Namespace) -> int:
     return 0
 
 
-def _facts(bulk: ApiClient, namespace: str, mesh_namespace: str) -> list[str]:
+def _facts(api: ApiClient, namespace: str, mesh_namespace: str) -> list[str]:
     """What holds for the mesh; that it can't be read keeps nobody from an audit of Pods."""
     try:
-        config_maps = bulk.config_maps(mesh_namespace)
+        return mesh_facts(api, api, namespace, mesh_namespace)
     except ClusterError as error:
         return [f"the mesh is not known: {error}"]
-    seen = istiod.read(mesh_namespace, config_maps)
-    return seen.facts() + sidecars.facts(bulk, namespace, mesh_namespace)
 
 
 def _kubeconfig(path: Path | None, context: str | None) -> SingleConfig:

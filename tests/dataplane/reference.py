@@ -13,7 +13,7 @@ from tests.testbed import build
 
 PATH = Path(__file__).parents[2] / "docs" / "reference" / "data-plane.md"
 _GO_MOD = build.ISTIO.path / "go.mod"
-UPDATE = "UPDATE_DOCS"  # the environment variable that has the page written anew
+UPDATE = "UPDATE_DOCS"  # the environment variable that has the page written again
 _BEGIN = "<!-- begin: written by `make dataplane UPDATE_DOCS=1` -->\n"
 _END = "<!-- end -->\n"
 

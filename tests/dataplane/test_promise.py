@@ -171,5 +171,5 @@ def test_the_documented_tables_are_what_this_run_has_seen(seen: Seen) -> None:
     if os.environ.get(reference.UPDATE):
         reference.PATH.write_text(reference.page(seen))
     assert reference.page(seen) == reference.PATH.read_text(), (
-        f"make dataplane {reference.UPDATE}=1 writes {reference.PATH.name} anew"
+        f"make dataplane {reference.UPDATE}=1 writes {reference.PATH.name} again"
     )

@@ -108,7 +108,7 @@ def mutate(unit: Unit, **params: Any) -> tuple[dict[str, Any], dict[str, Manifes
     return results, {account["pod"].partition("/")[2]: account for account in accounts}
 
 
-def test_what_was_stuck_before_the_charm_came_is_made_anew_with_the_remedy(
+def test_what_was_stuck_before_the_charm_came_is_recreated_with_the_remedy(
     idle: Unit, cluster: ControlPlane, client: Client, team: str
 ) -> None:
     cluster.apply(
@@ -136,13 +136,13 @@ def test_what_was_stuck_before_the_charm_came_is_made_anew_with_the_remedy(
     assert accounts["alone"]["stuck-in"] == f"{CONTAINER} (CrashLoopBackOff, 7 restarts)"
     assert accounts["db-0"]["owner"] == "StatefulSet/db"
 
-    def made_anew() -> dict[str, Manifest] | None:
+    def recreated() -> dict[str, Manifest] | None:
         found = pods(client, team)
         uids = {pod["metadata"]["uid"] for pod in before.values()}
         new = [pod for pod in found.values() if pod["metadata"]["uid"] not in uids]
         return found if len(new) == 4 and len(found) == 5 else None
 
-    after = wait_until(made_anew, "four new Pods")
+    after = wait_until(recreated, "four new Pods")
     assert all(annotated(pod) for pod in after.values())
     assert after["alone"]["metadata"]["uid"] == before["alone"]["metadata"]["uid"]
 

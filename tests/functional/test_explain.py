@@ -271,7 +271,7 @@ def test_a_bare_pod_is_tried_as_kubectl_last_applied_it(
 
     assert results["if-created-now"].startswith("already-excluded: ")
     assert "as what was last applied of it by kubectl has it" in results["explanation"]
-    assert "Owner: none; nobody would create it anew" in results["explanation"]
+    assert "Owner: none; no controller would recreate it" in results["explanation"]
     assert f"before {NATIVE} was, at" in results["why-different"]
 
 
@@ -284,7 +284,7 @@ def test_a_bare_pod_whose_author_is_unknown_can_not_be_tried(
     results = unit.act("explain", namespace=team, pod="bare")
 
     assert results["verdict"] == "needs-remedy"
-    assert "it can't be told: nobody would create it anew" in results["if-created-now"]
+    assert "it can't be told: nobody would create it again" in results["if-created-now"]
 
 
 def test_a_controller_whose_template_is_not_known_is_named(

@@ -303,7 +303,7 @@ def test_a_certificate_is_renewed_by_time_alone(
     assert _served(client) != before
 
 
-def test_a_certificate_that_somebody_spoilt_is_made_anew(
+def test_a_certificate_that_somebody_spoilt_is_recreated(
     webhook: Unit, node: Workloads, team: str, client: Client
 ) -> None:
     webhook.configured(backend="webhook")

@@ -19,12 +19,12 @@ from init_egress.kube.objects import OwnerReference, StoredPod
 from init_egress.kube.scope import Scope
 from init_egress.mesh import sidecars
 from init_egress.mesh.istiod import Mesh, Revision
+from init_egress.results import WIDEST, columns
 from init_egress.rule.decision import Decision
 from init_egress.rule.istio import EXCLUDE_PORTS, EXCLUDE_RANGES, STATUS
 from init_egress.rule.pod import Namespace
 from init_egress.rule.policy import Policy, RemedyKind
 from init_egress.rule.verdict import Verdict
-from init_egress.table import WIDEST, columns
 
 CRASHED = Stuck("fetch", "CrashLoopBackOff", 3, datetime(2026, 1, 2, tzinfo=timezone.utc))
 NO_IMAGE = Stuck("fetch", "ImagePullBackOff", 0, None)
@@ -254,7 +254,7 @@ def test_a_table_fits_however_wide_its_cells_are() -> None:
     assert len(cut.encode()) < 40_100
     shown = sum(line.startswith("n") and " web-" in line for line in cut.splitlines())
     assert 0 < shown < 300
-    assert f"{300 - shown} Pods are left out" in cut.splitlines()[-1]
+    assert f"{300 - shown} Pods left out" in cut.splitlines()[-1]
     assert "left out" not in table(found, [])
     assert len(msgspec.json.encode({**document(found, []), "pods": []})) < 30_000
 

@@ -1,4 +1,4 @@
-"""Certificates: when they are made anew, and whom the API server trusts meanwhile."""
+"""Certificates: when they are recreated, and whom the API server trusts meanwhile."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_key_belongs_to_its_certificate_and_is_pkcs8(made: tuple[Authority, Id
     assert identity.key.startswith("-----BEGIN PRIVATE KEY-----")
 
 
-def test_nothing_is_made_anew_before_its_time(made: tuple[Authority, Identity]) -> None:
+def test_nothing_is_recreated_before_its_time(made: tuple[Authority, Identity]) -> None:
     assert signed(*made, HOSTS, NOW + timedelta(days=243), LIFETIMES) == made
 
 
@@ -73,7 +73,7 @@ def test_an_identity_is_renewed_at_two_thirds_of_its_life_by_the_same_authority(
     assert identity.key != made[1].key
 
 
-def test_an_authority_is_renewed_at_two_thirds_of_its_life_and_signs_anew(
+def test_an_authority_is_renewed_at_two_thirds_of_its_life_and_signs_again(
     made: tuple[Authority, Identity],
 ) -> None:
     authority, identity = signed(*made, HOSTS, NOW + timedelta(days=2434), LIFETIMES)

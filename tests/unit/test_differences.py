@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from init_egress.existing.differences import Anew, InForce, differences
+from init_egress.existing.differences import InForce, Recreated, differences
 from init_egress.existing.pod_template import TemplatePod
 from init_egress.existing.survey import judge
 from init_egress.kube.objects import StoredPod
@@ -80,13 +80,13 @@ def why(
 ) -> str:
     stored = msgspec.json.decode(msgspec.json.encode(then), type=StoredPod)
     now = Pod.from_dict(without)
-    anew = Anew(
+    again = Recreated(
         drafted or draft(),
         now,
         decide(now, TEAM, POLICY),
         decide(Pod.from_dict(arrived), TEAM, POLICY),
     )
-    return "; ".join(differences(judge(stored, TEAM, POLICY, AFTER), anew, labelled, in_force))
+    return "; ".join(differences(judge(stored, TEAM, POLICY, AFTER), again, labelled, in_force))
 
 
 NEEDING, REMEDIED = raw(), raw(annotations=EXCLUDED)

@@ -111,7 +111,7 @@ def signed(
         identity: the identity that there is, if any, whoever signed it.
         hosts: the host names that the identity is for.
         now: the time, with its zone.
-        lifetimes: for what is made anew.
+        lifetimes: for what is recreated.
     """
     if authority is None or _is_due(authority.certificate, now):
         authority = _new_authority(lifetimes.authority)

@@ -136,12 +136,12 @@ class Prover:
         try:
             found = self.prove(namespace, probe)
         except ClusterError as error:
-            return f"whether a Pod made anew gets the remedy is not known: {error}"
+            return f"whether a Pod recreated gets the remedy is not known: {error}"
         if found.effect is Effect.ARRIVES or found.verdict in CONNECTED:
             return ""
         if found.effect is Effect.MISSING:
-            return f"a Pod made anew in {namespace.name} does not get the remedy now"
-        return f"whether a Pod made anew gets the remedy is not known: {found.detail}"
+            return f"a Pod recreated in {namespace.name} does not get the remedy now"
+        return f"whether a Pod recreated gets the remedy is not known: {found.detail}"
 
     def prove(self, namespace: Namespace, pod: Manifest) -> Verification:
         """Show whether the backend does to a Pod what the rule says.

@@ -52,7 +52,7 @@ class WorkloadInputs:
     Attributes:
         image: its image.
         external: an identity from the certificates relation, if there is one.
-        rotate: whether everything that the charm signed itself is to be made anew.
+        rotate: whether everything that the charm signed itself is to be recreated.
         logs: where log lines go, if they go anywhere.
     """
 
@@ -295,7 +295,7 @@ def _stored(cluster: Cluster, application: Application) -> tuple[Authority | Non
     try:
         return _read_authority(_decoded(authority)), _read_trust(_decoded(served))
     except (KeyError, ValueError) as error:
-        logger.warning("the webhook's certificates are made anew: %s", error)
+        logger.warning("the webhook's certificates are recreated: %s", error)
         return None, None
 
 

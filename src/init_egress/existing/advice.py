@@ -15,11 +15,11 @@ class Commands(Protocol):
     """How an operator does what helps."""
 
     def renew(self, seen: JudgedPod) -> str:
-        """Have a Pod that is stuck made anew by its controller."""
+        """Have a Pod that is stuck recreated by its controller."""
         ...
 
     def restart(self, seen: JudgedPod) -> str:
-        """Have a Pod that runs made anew by its controller."""
+        """Have a Pod that runs recreated by its controller."""
         ...
 
     def configure(self, option: str, value: str) -> str:
@@ -90,7 +90,7 @@ def todo(seen: JudgedPod, policy: Policy, commands: Commands) -> str:
     if seen.decision.verdict is Verdict.BEYOND_REMEDY:
         return REMEDIES[policy.remedy].advice(seen.decision.cut_off, commands.configure)
     if seen.too_late:
-        return "nothing now: its annotations take effect when it is made anew"
+        return "nothing now: its annotations take effect when it is recreated"
     if seen.stuck:
         log = f"kubectl logs -n {seen.namespace.name} {seen.pod.metadata.name}"
         return f"it was made with the remedy; see why it fails: {log} -c {seen.stuck.container}"
@@ -101,7 +101,7 @@ def _renewal(seen: JudgedPod, commands: Commands) -> str:
     if seen.pod.metadata.controller is None:
         return "delete it and create it again; no controller would"
     if seen.stuck:
-        return f"have it made anew: {commands.renew(seen)}"
+        return f"have it recreated: {commands.renew(seen)}"
     if seen.pod.status.phase == "Running":
         return f"nothing now: its init containers are done; to renew it: {commands.restart(seen)}"
     return f"wait; if it gets stuck: {commands.renew(seen)}"

@@ -22,11 +22,10 @@ from init_egress.existing.unreadable import UnreadableObjects
 from init_egress.kube.client import ApiClient
 from init_egress.kube.objects import OwnerReference, StoredPod
 from init_egress.kube.scope import Scope
-from init_egress.results import LimitedResults
+from init_egress.results import LimitedResults, columns, count
 from init_egress.rule import istio
 from init_egress.rule.policy import Policy
 from init_egress.rule.verdict import Verdict
-from init_egress.table import columns
 
 PROGRESS_EVERY = 5_000
 """Pods after which it is said how far the audit has come."""
@@ -60,7 +59,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit
         verdict: the rule's.
         reason: why.
         todo: one line that says what to do.
-        owner: the topmost controller, as `Kind/name`; empty if nobody makes the Pod anew.
+        owner: the topmost controller, as `Kind/name`; empty if nobody recreates the Pod.
         through: the Pod's own controller, where that is another.
         cut_off: the init containers that have no network.
         stuck: the one of them that it can't get past.
@@ -113,7 +112,7 @@ class Audit:
         counts = ", ".join(f"{n} {verdict.value}" for verdict, n in ordered(self.verdicts))
         stuck = f"; {self.stuck} stuck in an init container that is cut off" if self.stuck else ""
         unreadable = f"; {self.unreadable.summary}" if self.unreadable.count else ""
-        return f"{self.pods} Pods in {self.scope}: {counts or 'none'}{stuck}{unreadable}"
+        return f"{count(self.pods, 'Pod')} in {self.scope}: {counts or 'none'}{stuck}{unreadable}"
 
     @property
     def narrow(self) -> str:
@@ -328,11 +327,10 @@ def _fitting(lines: list[str], room: int | None) -> list[str]:
 def _narrow(left_out: int) -> str:
     if not left_out:
         return ""
-    return f"{left_out} Pods are left out: narrow by namespace, selector or verdict"
+    return f"{count(left_out, 'Pod')} left out: narrow by namespace, selector or verdict"
 
 
 _NAMESPACE_HEADER = ["NAMESPACE", "PODS", "NEED THE REMEDY", "BEYOND IT"]
-_HEADER = ["NAMESPACE", "PODS", "NEED THE REMEDY", "BEYOND IT"]
 _HEADER = ["NAMESPACE", "POD", "OWNER", "VERDICT", "CUT OFF", "STUCK", "EXCLUDES", "WHAT TO DO"]
 
 

@@ -1,6 +1,6 @@
-"""What makes Pods anew: which controllers do, what keeps them from it, and how they are restarted.
+"""What recreates Pods: which controllers do, what keeps them from it, and how they are restarted.
 
-A Pod may only be deleted if somebody makes it anew. For the kinds of Kubernetes itself, and for a
+A Pod may only be deleted if somebody recreates it. For the kinds of Kubernetes itself, and for a
 few that Kubeflow's users meet every day, their controllers' source says so; any other kind is left
 to the operator, who knows it.
 """
@@ -115,7 +115,7 @@ def cannot_restart(pod: StoredPod, reference: OwnerReference | None) -> str:
     if reference and (reference.group, reference.kind) == ("batch", "Job"):
         return f"{title(reference)} runs to its end as it is"
     name = title(reference) if reference else "the Pod"
-    return f"kubectl rollout restart knows no {name}; if it makes Pods anew: {delete_command(pod)}"
+    return f"kubectl rollout restart knows no {name}; if it recreates Pods: {delete_command(pod)}"
 
 
 def resource(reference: OwnerReference) -> Resource:
@@ -173,7 +173,7 @@ class Controllers:
 def why_not_recreated(
     pod: StoredPod, reference: OwnerReference, controller: Controller | None, spent: int = 0
 ) -> str:
-    """Why nobody would make a Pod anew if it were evicted; empty if somebody would.
+    """Why no controller would recreate a Pod if it were evicted; empty if somebody would.
 
     Args:
         pod: the Pod.
@@ -183,7 +183,7 @@ def why_not_recreated(
     """
     name = title(reference)
     if controller is None:
-        return f"{name} is gone, so nobody would make it anew"
+        return f"{name} is gone, so no controller would recreate it"
     if controller.metadata.deletion_timestamp:
         return f"{name} is being deleted"
     ends = _conduct(reference).ends
@@ -258,7 +258,7 @@ def _index_failures(pod: StoredPod) -> int:
 def why_not_restarted(
     pod: StoredPod, reference: OwnerReference, owner: Controller | None, *, ours: bool = False
 ) -> str:
-    """Why a restart of its owner would not make a Pod anew; empty if it would.
+    """Why a restart of its owner would not recreate a Pod; empty if it would.
 
     Args:
         pod: the Pod.

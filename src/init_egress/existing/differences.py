@@ -41,7 +41,7 @@ class InForce:
 
 
 @dataclass(frozen=True)
-class Anew:
+class Recreated:
     """The Pod as it would be if it were created now.
 
     Attributes:
@@ -58,26 +58,26 @@ class Anew:
 
 
 def differences(
-    seen: JudgedPod, anew: Anew, labelled: datetime | None, in_force: InForce | None
+    seen: JudgedPod, recreated: Recreated, labelled: datetime | None, in_force: InForce | None
 ) -> list[str]:
     """Say why the two differ, a sentence each; nothing if they don't.
 
     Args:
         seen: the existing Pod.
-        anew: the Pod that would be created now.
+        recreated: the Pod that would be created now.
         labelled: when the namespace's labels that Istio reads were last written, if they were.
         in_force: what carries the rule out; None if it isn't on the cluster.
     """
-    if seen.decision.verdict is anew.after.verdict and not seen.too_late:
+    if seen.decision.verdict is recreated.after.verdict and not seen.too_late:
         return []
     reasons = [
         *_annotated(seen),
-        *_injection(seen, anew, labelled),
-        *_template(seen, anew),
-        *_charm(seen, anew, in_force),
+        *_injection(seen, recreated, labelled),
+        *_template(seen, recreated),
+        *_charm(seen, recreated, in_force),
     ]
     return reasons or [
-        f"the mesh, or another webhook, makes it otherwise now: {anew.after.reason}"
+        f"the mesh, or another webhook, makes it otherwise now: {recreated.after.reason}"
     ]
 
 
@@ -89,8 +89,8 @@ def _annotated(seen: JudgedPod) -> Iterator[str]:
         )
 
 
-def _injection(seen: JudgedPod, anew: Anew, labelled: datetime | None) -> Iterator[str]:
-    then, now = istio.STATUS in seen.pod.annotations, istio.STATUS in anew.without.annotations
+def _injection(seen: JudgedPod, recreated: Recreated, labelled: datetime | None) -> Iterator[str]:
+    then, now = istio.STATUS in seen.pod.annotations, istio.STATUS in recreated.without.annotations
     if then == now:
         return
     if then:
@@ -106,28 +106,31 @@ def _injection(seen: JudgedPod, anew: Anew, labelled: datetime | None) -> Iterat
     yield "Istio injects it now and did not then"
 
 
-def _template(seen: JudgedPod, anew: Anew) -> Iterator[str]:
-    if is_of_another_revision(seen.pod, anew.draft):
-        yield f"{anew.draft.source} has changed since the Pod was created"
-    then, now = _init_containers(seen.pod), _init_containers(anew.without)
+def _template(seen: JudgedPod, recreated: Recreated) -> Iterator[str]:
+    if is_of_another_revision(seen.pod, recreated.draft):
+        yield f"{recreated.draft.source} has changed since the Pod was created"
+    then, now = _init_containers(seen.pod), _init_containers(recreated.without)
     if then != now:
         yield f"its init containers are now {_listed(now)}; when it was created, {_listed(then)}"
     for title, submitted, stored in (
-        ("label", anew.draft.labels, seen.pod.labels),
-        ("annotation", anew.draft.annotations, seen.pod.annotations),
+        ("label", recreated.draft.labels, seen.pod.labels),
+        ("annotation", recreated.draft.annotations, seen.pod.annotations),
     ):
         for key, value in submitted.items():
             if key.startswith(_READ_BY_THE_MESH) and not _is_kept(key, value, stored):
-                yield f"{anew.draft.source} has {title} {key}={value}, which the Pod lacks"
+                yield f"{recreated.draft.source} has {title} {key}={value}, which the Pod lacks"
     for key, value in seen.pod.labels.items():
-        if key.startswith(_READ_BY_THE_MESH) and key not in anew.without.labels:
-            yield f"the Pod has label {key}={value}, which {anew.draft.source} lacks"
+        if key.startswith(_READ_BY_THE_MESH) and key not in recreated.without.labels:
+            yield f"the Pod has label {key}={value}, which {recreated.draft.source} lacks"
 
 
-def _charm(seen: JudgedPod, anew: Anew, in_force: InForce | None) -> Iterator[str]:
-    if anew.before.verdict is not Verdict.NEEDS_REMEDY or istio.STATUS not in seen.pod.annotations:
+def _charm(seen: JudgedPod, recreated: Recreated, in_force: InForce | None) -> Iterator[str]:
+    if (
+        recreated.before.verdict is not Verdict.NEEDS_REMEDY
+        or istio.STATUS not in seen.pod.annotations
+    ):
         return
-    if anew.after.verdict is Verdict.NEEDS_REMEDY:
+    if recreated.after.verdict is Verdict.NEEDS_REMEDY:
         yield "no policy of the charm acts on it now"
         return
     created = seen.pod.metadata.creation_timestamp

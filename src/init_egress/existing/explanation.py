@@ -15,7 +15,7 @@ from init_egress.existing import audit, survey
 from init_egress.existing.advice import Juju
 from init_egress.existing.audit import AuditEntry
 from init_egress.existing.controllers import title
-from init_egress.existing.differences import Anew, InForce, differences
+from init_egress.existing.differences import InForce, Recreated, differences
 from init_egress.existing.owners import ControllerChain
 from init_egress.existing.pod_template import TemplatePod, TemplateUnknown, pod_from_template
 from init_egress.existing.survey import JudgedPod
@@ -153,13 +153,13 @@ def explain(
     place = stored_namespace.as_namespace()
     seen = survey.judge(pod, place, policy, now)
     in_force = _in_force(bulk, backend, application)
-    outcome, anew = _created_now(bulk, cluster, seen, policy, backend, in_force)
+    outcome, recreated = _created_now(bulk, cluster, seen, policy, backend, in_force)
     labels_set = _labels_set(stored_namespace)
     return Explanation(
         finding=_finding(bulk, seen, policy, application),
         steps=trace(Inspection(seen.pod, seen.namespace, policy)),
         outcome=outcome,
-        differences=tuple(differences(seen, anew, labels_set, in_force)) if anew else (),
+        differences=tuple(differences(seen, recreated, labels_set, in_force)) if recreated else (),
     )
 
 
@@ -190,7 +190,7 @@ def _created_now(
     policy: Policy,
     backend: Backend,
     in_force: InForce | None,
-) -> tuple[IfCreatedNow, Anew | None]:
+) -> tuple[IfCreatedNow, Recreated | None]:
     try:
         drafted = pod_from_template(bulk, seen.pod)
     except TemplateUnknown as untold:
@@ -201,38 +201,38 @@ def _created_now(
         if not error.means_rejected:
             raise
         return IfCreatedNow(source=drafted.source, reason=f"it would be rejected: {error}"), None
-    anew, stored = tried
-    return _outcome(anew, stored, backend, in_force), anew
+    recreated, stored = tried
+    return _outcome(recreated, stored, backend, in_force), recreated
 
 
 def _try(
     cluster: Cluster, drafted: TemplatePod, namespace: Namespace, policy: Policy
-) -> tuple[Anew, Manifest]:
+) -> tuple[Recreated, Manifest]:
     """Send a Pod through admission without the charm and as it is."""
     without = cluster.dry_run(namespace.name, labelled(drafted.pod, NO_BACKEND))
     stored = cluster.dry_run(namespace.name, drafted.pod)
     pod = Pod.from_dict(without)
     before = decide(pod, namespace, policy)
     after = decide(Pod.from_dict(stored), namespace, policy)
-    return Anew(drafted, pod, before, after), stored
+    return Recreated(drafted, pod, before, after), stored
 
 
 def _outcome(
-    anew: Anew, stored: Manifest, backend: Backend, in_force: InForce | None
+    recreated: Recreated, stored: Manifest, backend: Backend, in_force: InForce | None
 ) -> IfCreatedNow:
     changes = tuple(
-        change(anew.without, operation)
-        for operation in anew.before.patch
+        change(recreated.without, operation)
+        for operation in recreated.before.patch
         if holds(stored, operation)
     )
     by = backend.title if in_force else "what is left over from a former backend"
-    reason = anew.after.reason
-    if anew.after.verdict is Verdict.NEEDS_REMEDY:
+    reason = recreated.after.reason
+    if recreated.after.verdict is Verdict.NEEDS_REMEDY:
         lacking = "does not act on it" if in_force else "is not on the cluster"
         reason = f"{reason}; {backend.title} {lacking}"
     return IfCreatedNow(
-        source=anew.draft.source,
-        verdict=anew.after.verdict,
+        source=recreated.draft.source,
+        verdict=recreated.after.verdict,
         reason=reason,
         backend=by if changes else "",
         changes=changes,
@@ -288,7 +288,7 @@ def _labels_set(namespace: StoredNamespace) -> datetime | None:
 
 def _owner(found: AuditEntry) -> str:
     if not found.owner:
-        return "none; nobody would create it anew"
+        return "none; no controller would recreate it"
     return f"{found.owner}, through {found.through}" if found.through else found.owner
 
 

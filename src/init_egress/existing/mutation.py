@@ -1,9 +1,7 @@
-"""What is done to existing Pods, and why.
+"""Does to existing Pods what ought to be done, many side by side, and accounts for every one.
 
-An annotation on a Pod that exists has no effect until the Pod is made anew, so what is stuck is
-evicted where somebody makes it anew, and owners are restarted where that is asked for. The first
-half of this file is pure: a Pod as it was seen in, what ought to be done out. The second half does
-it, many Pods side by side, and gives an account of every one.
+The way of a Pod: `mutation_plan.plan`, then what only the cluster can tell (its owner, a dry-run
+proof), then the action, then `mutation_report`.
 """
 
 from __future__ import annotations
@@ -13,29 +11,40 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from enum import Enum
 from typing import Generic, TypeVar
-
-import msgspec
 
 from init_egress.backends import verification
 from init_egress.existing import controllers, survey
-from init_egress.existing.controllers import MIRROR, RESTARTED_AT, Controllers, delete_command
+from init_egress.existing.controllers import RESTARTED_AT, Controllers
+from init_egress.existing.mutation_plan import (
+    Action,
+    PlannedAction,
+    Restart,
+    annotate_only,
+    controller_not_known,
+    guarded_patch,
+    is_considered,
+    plan,
+    why_no_controller,
+)
+from init_egress.existing.mutation_report import (
+    MutationReport,
+    MutationResult,
+    PodResult,
+    result_of,
+    settled,
+)
 from init_egress.existing.survey import JudgedPod
-from init_egress.existing.unreadable import UnreadableObjects
 from init_egress.kube.client import ApiClient
 from init_egress.kube.errors import ClusterError, NotFound, OutcomeUnknown, OverBudget, Refused
 from init_egress.kube.kinds import POD, Resource
 from init_egress.kube.objects import OwnerReference, StoredPod
 from init_egress.kube.parallel import map_concurrent
 from init_egress.kube.scope import Scope
-from init_egress.results import LimitedResults
-from init_egress.rule.patch import annotation_path
 from init_egress.rule.pod import Namespace, Pod
 from init_egress.rule.policy import Policy
-from init_egress.rule.verdict import Verdict
 
 PERIOD = 5.0
 """Seconds between two lines of progress."""
@@ -43,270 +52,44 @@ PERIOD = 5.0
 _PODS = Resource.of(POD)
 _TRIES = 5
 _CHANGED = (409, 422)  # another version or uid than it was; a test of a JSON patch that failed
-_UNTIL_MADE_ANEW = "no effect until the Pod is made anew"
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 WouldRecur = Callable[[Namespace, Pod], str]
-"""Why a Pod like this one, made anew in the namespace, might be cut off again; empty if not."""
+"""Why a Pod like this one, recreated in the namespace, might be cut off again; empty if not."""
 
 
-class Restart(str, Enum):
-    """Which Pods are made anew."""
-
-    NONE = "none"
-    STUCK = "stuck"
-    ALL = "all"
-
-
-class Action(str, Enum):
-    """What is done to a Pod."""
-
-    PATCH = "patch"
-    EVICT = "evict"
-    RESTART = "restart"
-    LEAVE = "leave"
-
-
-class MutationResult(str, Enum):
-    """What came of it."""
-
-    FAILED = "failed"
-    EVICTED = "evicted"
-    RESTARTED = "restarted"
-    LEFT = "left"
-    GONE = "gone"
-    PATCHED = "patched"
-
-
-@dataclass(frozen=True)
-class PlannedAction:
-    """What is done to a Pod.
-
-    Attributes:
-        deed: what.
-        reason: why, or what the operator can do about it; without a full stop.
-    """
-
-    deed: Action
-    reason: str
-
-
-def is_considered(seen: JudgedPod) -> bool:
-    """Whether a Pod is one that is cut off, or was when its network was made."""
-    if seen.pod.is_finished or seen.pod.is_going:
-        return False
-    verdict = seen.decision.verdict
-    if verdict in (Verdict.NEEDS_REMEDY, Verdict.BEYOND_REMEDY):
-        return True
-    return verdict is Verdict.ALREADY_EXCLUDED and seen.too_late
-
-
-def is_stuck(seen: JudgedPod) -> bool:
-    """Whether a Pod is stuck in an init container that has no network."""
-    return seen.stuck is not None and seen.stuck.for_want_of_network
-
-
-def plan(seen: JudgedPod, restart: Restart) -> PlannedAction:
-    """What ought to be done to a Pod that is considered, if its owner allows it.
-
-    Args:
-        seen: the Pod.
-        restart: which Pods are made anew.
-    """
-    if seen.decision.verdict is Verdict.BEYOND_REMEDY:
-        return PlannedAction(Action.LEAVE, seen.decision.reason)
-    stuck = is_stuck(seen)
-    if restart is Restart.NONE:
-        return annotate_only(seen, "restart=none was asked for" if stuck else "")
-    if not stuck and restart is not Restart.ALL:
-        return annotate_only(
-            seen, "restart=all restarts its owner" if seen.pod.metadata.controller else ""
-        )
-    if why := _alone(seen.pod):
-        return annotate_only(seen, why)
-    return PlannedAction(Action.EVICT if stuck else Action.RESTART, seen.decision.reason)
-
-
-def annotate_only(seen: JudgedPod, why: str) -> PlannedAction:
-    """What is done to a Pod that is not made anew: it is annotated where it lacks that.
-
-    Args:
-        seen: the Pod.
-        why: why it isn't made anew, or how it could be; may be empty.
-    """
-    patch = seen.decision.patch
-    if patch and all(operation.path.startswith("/metadata/") for operation in patch):
-        return PlannedAction(Action.PATCH, _joined(_UNTIL_MADE_ANEW, why))
-    if patch:
-        return PlannedAction(
-            Action.LEAVE, _joined("only a Pod made anew can be given the remedy", why)
-        )
-    return PlannedAction(Action.LEAVE, _joined(f"annotated too late: {_UNTIL_MADE_ANEW}", why))
-
-
-def _alone(pod: StoredPod) -> str:
-    """Why nobody makes a Pod anew, and what to do; empty if it has a controller."""
-    if MIRROR in pod.annotations:
-        return "its node's kubelet runs it from a file; change that file"
-    if pod.metadata.controller is None:
-        meta = pod.metadata
-        return (
-            f"no controller makes it anew: kubectl get pod {meta.name} -n {meta.namespace} -o yaml"
-            " | kubectl replace --force -f -"
-        )
-    return ""
-
-
-def _unknown(pod: StoredPod, reference: OwnerReference) -> str:
-    """What to do about a Pod whose controller isn't known to make it anew."""
-    name, namespace = reference.name, pod.metadata.namespace
-    if not reference.is_valid:
-        return f"its controller is not known: {controllers.title(reference)}"
-    if (reference.group, reference.kind) == ("argoproj.io", "Workflow"):
-        # It depends on Argo's version and on the template whether it makes a deleted Pod anew:
-        # https://github.com/argoproj/argo-workflows/issues/6481 and
-        # https://github.com/argoproj/argo-workflows/pull/2721
-        return (
-            "Argo need not make a deleted Pod anew:"
-            f" argo stop {name} -n {namespace} && argo retry {name} -n {namespace}"
-        )
-    return (
-        f"whether {controllers.title(reference)} makes it anew is not known;"
-        f" if it does: {delete_command(pod)}"
-    )
-
-
-def _joined(first: str, second: str) -> str:
-    return f"{first}; {second}" if second else first
-
-
-class PodResult(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
-    """The account of one Pod.
-
-    Attributes:
-        pod: as `namespace/name`.
-        result: what came of it.
-        reason: why, or what the operator can do about it.
-        owner: its controller, as `Kind/name`, or the owner that was restarted.
-        stuck_in: the init container that it was stuck in, and how.
-    """
-
-    pod: str
-    result: MutationResult
-    reason: str
-    owner: str = ""
-    stuck_in: str = ""
-
-    @property
-    def rank(self) -> int:
-        """What an operator wants to see first: 0."""
-        if self.result is MutationResult.PATCHED and not self.stuck_in:
-            return 3
-        ranks = {MutationResult.FAILED: 0, MutationResult.EVICTED: 1, MutationResult.RESTARTED: 1}
-        return ranks.get(self.result, 2)
-
-    @property
-    def is_stuck_still(self) -> bool:
-        """Whether the Pod is stuck, and nothing was done that gets it going."""
-        still = (MutationResult.FAILED, MutationResult.LEFT, MutationResult.PATCHED)
-        return bool(self.stuck_in) and self.result in still
+class CeilingReached(Exception):
+    """No more disruptions in this run."""
 
 
 @dataclass
-class MutationReport:
-    """What was done.
+class Disruptions:
+    """How many evictions and restarts of owners one run may still make.
 
     Attributes:
-        scope: which Pods were asked about.
-        dry_run: whether nothing was written.
-        limit: bytes of the document.
-        seen: how many Pods were looked at, by verdict.
-        results: how many Pods had which result.
-        owners: how many owners were restarted.
-        stuck: how many Pods are stuck still.
-        broken_off: why the list of Pods could not be read to its end; empty if it was.
-        unreadable: Pods that could not be decoded; nothing was done to them.
+        limit: how many it may make in all.
     """
 
-    scope: Scope
-    dry_run: bool
-    limit: int | None = None
-    seen: Counter[str] = field(default_factory=Counter)
-    results: Counter[MutationResult] = field(default_factory=Counter)
-    owners: int = 0
-    stuck: int = 0
-    broken_off: str = ""
-    unreadable: UnreadableObjects = field(default_factory=UnreadableObjects)
+    limit: int
+    _taken: int = 0
 
-    def __post_init__(self) -> None:
-        self._outcomes: LimitedResults[PodResult] = LimitedResults(self.limit)
+    def take(self) -> bool:
+        """Take one; False if there is none left."""
+        if self._taken >= self.limit:
+            return False
+        self._taken += 1
+        return True
 
-    def add(self, outcome: PodResult) -> None:
-        """Take one Pod's account down."""
-        self.results[outcome.result] += 1
-        self.stuck += outcome.is_stuck_still
-        self._outcomes.add(outcome, outcome.rank)
+    def give_back(self) -> None:
+        """Give back one that was not made after all."""
+        self._taken -= 1
 
     @property
-    def outcomes(self) -> list[PodResult]:
-        """The accounts that fit, those that matter most first."""
-        return self._outcomes.items()
-
-    def counts(self) -> dict[str, int]:
-        """The numbers, by the names that a script reads."""
-        return {
-            "pods-seen": self.seen.total(),
-            **{result.value: self.results[result] for result in MutationResult},
-            "owners-restarted": self.owners,
-            "stuck-still": self.stuck,
-            "unreadable": self.unreadable.count,
-        }
-
-    def tally(self) -> str:
-        """The numbers, for people."""
-        shown = (
-            MutationResult.EVICTED,
-            MutationResult.RESTARTED,
-            MutationResult.PATCHED,
-            MutationResult.LEFT,
-            MutationResult.FAILED,
-        )
-        parts = [f"{self.results[result]} {result.value}" for result in shown]
-        return f"{self.seen.total()} Pods seen: {', '.join(parts)}"
-
-    def summary(self) -> str:
-        """What was done, in a few sentences."""
-        said = [f"{self.scope}: {self.tally()}"]
-        if self.dry_run:
-            said = [f"Dry run, nothing was changed; {said[0]}"]
-        if self.broken_off:
-            said.append(f"The list broke off, run it again: {self.broken_off}")
-        if self.results[MutationResult.PATCHED]:
-            said.append(f"What was patched has {_UNTIL_MADE_ANEW}")
-        if self.unreadable.count:
-            said.append(self.unreadable.summary)
-        if self.stuck:
-            said.append(f"Stuck still: {self.stuck}; the document says what to do")
-        return ". ".join(said)
-
-    def document(self) -> str:
-        """Everything, as JSON; cut to the limit."""
-        whole: dict[str, object] = {
-            "scope": str(self.scope),
-            "dry-run": self.dry_run,
-            **self.counts(),
-            "verdicts": dict(self.seen),
-            "left-out": self._outcomes.left_out,
-        }
-        if self._outcomes.left_out:
-            whole["hint"] = "to see the rest, narrow it: namespace=… selector=…"
-        if self.unreadable.count:
-            whole["unreadable-pods"] = self.unreadable.named
-        if self.broken_off:
-            whole["broken-off"] = self.broken_off
-        return msgspec.json.encode({**whole, "pods": self.outcomes}).decode()
+    def why_not(self) -> str:
+        """Why there is none left."""
+        return f"max-disruptions={self.limit} is reached; run again to go on"
 
 
 class _Once(Generic[K, V]):
@@ -353,9 +136,10 @@ class Mutation:
         bulk: where; made for a dry run, nothing is stored.
         policy: what the operator configured.
         scope: which Pods.
-        restart: which Pods are made anew.
-        doubt: why a Pod made anew might be cut off again.
+        restart: which Pods are recreated.
+        would_recur: why a new Pod might be cut off again.
         report: where the account is given.
+        disruptions: how many evictions and restarts the run may make.
         progress: told now and then how far it is.
         now: the time.
         clock: seconds, by which it is told.
@@ -367,8 +151,9 @@ class Mutation:
         policy: Policy,
         scope: Scope,
         restart: Restart,
-        doubt: WouldRecur,
+        would_recur: WouldRecur,
         report: MutationReport,
+        disruptions: Disruptions,
         progress: Callable[[str], None],
         now: Callable[[], datetime] = _now,
         clock: Callable[[], float] = time.monotonic,
@@ -376,15 +161,16 @@ class Mutation:
         self._bulk = bulk
         self._policy = policy
         self._scope = scope
-        self._restart = restart
-        self._ask_doubt = doubt
+        self._restart_which = restart
+        self._ask_would_recur = would_recur
         self._report = report
+        self._disruptions = disruptions
         self._now = now
         self._progress = progress
         self._clock = clock
         self._told_at = clock()
         self._controllers = Controllers(bulk)
-        self._doubts: _Once[tuple[object, ...], str] = _Once()
+        self._recurrences: _Once[tuple[object, ...], str] = _Once()
         # Both grow with the owners that are acted on, not with the Pods.
         self._restarts: _Once[str, None] = _Once()
         self._evictions: Counter[str] = Counter()
@@ -417,7 +203,10 @@ class Mutation:
                 # With OrderedReady, a StatefulSet's roll-out waits for a stuck Pod, which comes
                 # back with the new template (https://github.com/kubernetes/kubernetes/issues/67250),
                 # so owners are restarted first.
-                if self._restart is Restart.ALL and plan(pod, self._restart).deed is Action.EVICT:
+                if (
+                    self._restart_which is Restart.ALL
+                    and plan(pod, self._restart_which).action is Action.EVICT
+                ):
                     self._later.append(_Stuck(pod.pod.metadata.name, pod.namespace))
                     continue
                 yield pod
@@ -445,7 +234,7 @@ class Mutation:
         except ClusterError as error:
             return PodResult(place, MutationResult.FAILED, str(error))
         seen = survey.judge(pod, stuck.namespace, self._policy, self._now())
-        return self._attend(seen) if is_considered(seen) else _settled(seen)
+        return self._attend(seen) if is_considered(seen) else settled(seen)
 
     def _attend(self, seen: JudgedPod) -> PodResult:
         """Do what ought to be done; if the Pod has changed, decide about it again."""
@@ -454,23 +243,23 @@ class Mutation:
             try:
                 return self._act(seen)
             except NotFound:
-                return _outcome(seen, MutationResult.GONE, "gone meanwhile")
+                return result_of(seen, MutationResult.GONE, "gone meanwhile")
             except Refused as error:
                 if error.code not in _CHANGED:
-                    return _outcome(seen, MutationResult.FAILED, str(error))
+                    return result_of(seen, MutationResult.FAILED, str(error))
                 refusal = str(error)
             except ClusterError as error:
-                return _outcome(seen, MutationResult.FAILED, str(error))
+                return result_of(seen, MutationResult.FAILED, str(error))
             try:
                 again = self._again(seen)
             except NotFound:
-                return _outcome(seen, MutationResult.GONE, "gone meanwhile")
+                return result_of(seen, MutationResult.GONE, "gone meanwhile")
             except ClusterError as error:
-                return _outcome(seen, MutationResult.FAILED, str(error))
+                return result_of(seen, MutationResult.FAILED, str(error))
             if not is_considered(again):
-                return _settled(again)
+                return settled(again)
             seen = again
-        return _outcome(seen, MutationResult.FAILED, f"after {_TRIES} tries: {refusal}")
+        return result_of(seen, MutationResult.FAILED, f"after {_TRIES} tries: {refusal}")
 
     def _again(self, seen: JudgedPod) -> JudgedPod:
         """The Pod as it is now.
@@ -483,78 +272,36 @@ class Mutation:
         return survey.judge(pod, seen.namespace, self._policy, self._now())
 
     def _act(self, seen: JudgedPod) -> PodResult:
-        step = plan(seen, self._restart)
-        if step.deed is Action.EVICT:
-            return self._evict(seen)
-        if step.deed is Action.RESTART:
-            return self._restart_owner(seen)
-        return self._stay(seen, step)
+        """Plan, ask the cluster what only it can tell, and carry out what is left of the plan."""
+        return self._carry_out(seen, self._checked(seen, plan(seen, self._restart_which)))
 
-    def _stay(self, seen: JudgedPod, step: PlannedAction) -> PodResult:
-        if step.deed is Action.LEAVE:
-            return _outcome(seen, MutationResult.LEFT, step.reason)
-        meta = seen.pod.metadata
-        self._bulk.patch(_PODS, meta.name, meta.namespace, guarded(seen))
-        return _outcome(seen, MutationResult.PATCHED, step.reason)
+    # What only the cluster can tell: the owner, and whether a new Pod would get the remedy.
 
-    def _evict(self, seen: JudgedPod) -> PodResult:
-        meta, reference = seen.pod.metadata, seen.pod.metadata.controller
-        if reference is None or not controllers.is_known(reference):
-            why = _unknown(seen.pod, reference) if reference else _alone(seen.pod)
-            return self._stay(seen, annotate_only(seen, why))
-        if why := self._doubt(seen) or self._reserve(seen.pod, reference):
-            return self._stay(seen, annotate_only(seen, why))
-        try:
-            self._bulk.evict(meta.namespace, meta.name, meta.uid, meta.resource_version)
-        except OverBudget as error:
-            self._release(reference)
-            return self._stay(seen, annotate_only(seen, f"run again later: {error}"))
-        except OutcomeUnknown:  # it may have cost the owner a failure, so it stays counted
-            raise
-        except ClusterError:
-            self._release(reference)
-            raise
-        return _outcome(
-            seen,
-            MutationResult.EVICTED,
-            f"{controllers.title(reference)} makes it anew with the remedy",
-        )
+    def _checked(self, seen: JudgedPod, step: PlannedAction) -> PlannedAction:
+        if step.action is Action.EVICT:
+            why = self._why_not_evicted(seen)
+        elif step.action is Action.RESTART:
+            owner, why = self._owner_to_restart(seen.pod)
+            why = why or self._would_recur(seen)
+            step = replace(step, owner=owner)
+        else:
+            return step
+        return annotate_only(seen, why) if why else step
 
-    def _reserve(self, pod: StoredPod, reference: OwnerReference) -> str:
-        """Why a Pod's controller would not make it anew; if it would, its eviction is counted."""
-        controller = self._controllers.read(reference, pod.metadata.namespace)
-        with self._lock:
-            spent = self._evictions[reference.uid]
-            why = controllers.why_not_recreated(pod, reference, controller, spent)
-            if not why:
-                self._evictions[reference.uid] += 1
-        return why
+    def _why_not_evicted(self, seen: JudgedPod) -> str:
+        reference = seen.pod.metadata.controller
+        if reference is None:
+            return why_no_controller(seen.pod)
+        if not controllers.is_known(reference):
+            return controller_not_known(seen.pod, reference)
+        return self._would_recur(seen)
 
-    def _release(self, reference: OwnerReference) -> None:
-        with self._lock:
-            self._evictions[reference.uid] -= 1
-
-    def _doubt(self, seen: JudgedPod) -> str:
-        """Why a replacement might be cut off again; asked once in a namespace."""
+    def _would_recur(self, seen: JudgedPod) -> str:
+        """Why a new Pod might be cut off again; asked once in a namespace."""
         key = (seen.namespace.name, verification.injection(seen.pod))
-        return self._doubts(key, lambda: self._ask_doubt(seen.namespace, seen.pod))
+        return self._recurrences(key, lambda: self._ask_would_recur(seen.namespace, seen.pod))
 
-    def _restart_owner(self, seen: JudgedPod) -> PodResult:
-        namespace = seen.pod.metadata.namespace
-        owner, why = self._owner(seen.pod)
-        if owner is None:
-            return self._stay(seen, annotate_only(seen, why))
-        if why := self._doubt(seen):
-            return self._stay(seen, annotate_only(seen, why))
-        try:
-            self._restarts(owner.uid, lambda: self._restart_now(owner, namespace))
-        except NotFound:
-            return self._stay(seen, annotate_only(seen, f"{controllers.title(owner)} is gone"))
-        return _outcome(
-            seen, MutationResult.RESTARTED, "made anew by the roll-out", controllers.title(owner)
-        )
-
-    def _owner(self, pod: StoredPod) -> tuple[OwnerReference | None, str]:
+    def _owner_to_restart(self, pod: StoredPod) -> tuple[OwnerReference | None, str]:
         """The owner that can be restarted for a Pod, or why none can."""
         reference, namespace = pod.metadata.controller, pod.metadata.namespace
         if reference and controllers.is_replica_set(reference):
@@ -569,7 +316,73 @@ class Mutation:
         why = controllers.why_not_restarted(pod, reference, owner, ours=ours)
         return (None, why) if why else (reference, "")
 
-    def _restart_now(self, owner: OwnerReference, namespace: str) -> None:
+    # What is done.
+
+    def _carry_out(self, seen: JudgedPod, step: PlannedAction) -> PodResult:
+        if step.action is Action.EVICT and seen.pod.metadata.controller:
+            return self._evict(seen, seen.pod.metadata.controller)
+        if step.action is Action.RESTART and step.owner:
+            return self._restart_owner(seen, step.owner)
+        if step.action is Action.LEAVE:
+            return result_of(seen, MutationResult.LEFT, step.reason)
+        meta = seen.pod.metadata
+        self._bulk.patch(_PODS, meta.name, meta.namespace, guarded_patch(seen))
+        return result_of(seen, MutationResult.PATCHED, step.reason)
+
+    def _evict(self, seen: JudgedPod, controller: OwnerReference) -> PodResult:
+        meta = seen.pod.metadata
+        if why := self._reserve(seen.pod, controller):
+            return self._carry_out(seen, annotate_only(seen, why))
+        try:
+            self._bulk.evict(meta.namespace, meta.name, meta.uid, meta.resource_version)
+        except OverBudget as error:
+            self._release(controller)
+            return self._carry_out(seen, annotate_only(seen, f"run again later: {error}"))
+        except OutcomeUnknown:  # it may have cost the owner a failure, so it stays counted
+            raise
+        except ClusterError:
+            self._release(controller)
+            raise
+        reason = f"{controllers.title(controller)} recreates it with the remedy"
+        return result_of(seen, MutationResult.EVICTED, reason)
+
+    def _reserve(self, pod: StoredPod, reference: OwnerReference) -> str:
+        """Count the eviction, or say why there is none: the controller, or the ceiling."""
+        controller = self._controllers.read(reference, pod.metadata.namespace)
+        with self._lock:
+            spent = self._evictions[reference.uid]
+            why = controllers.why_not_recreated(pod, reference, controller, spent)
+            if not why and not self._disruptions.take():
+                why = self._disruptions.why_not
+            if not why:
+                self._evictions[reference.uid] += 1
+        return why
+
+    def _release(self, reference: OwnerReference) -> None:
+        with self._lock:
+            self._evictions[reference.uid] -= 1
+            self._disruptions.give_back()
+
+    def _restart_owner(self, seen: JudgedPod, owner: OwnerReference) -> PodResult:
+        namespace = seen.pod.metadata.namespace
+        try:
+            self._restarts(owner.uid, lambda: self._restart(owner, namespace))
+        except NotFound:
+            gone = f"{controllers.title(owner)} is gone"
+            return self._carry_out(seen, annotate_only(seen, gone))
+        except CeilingReached as reached:
+            return self._carry_out(seen, annotate_only(seen, str(reached)))
+        return result_of(
+            seen,
+            MutationResult.RESTARTED,
+            "recreated by the roll-out",
+            controllers.title(owner),
+        )
+
+    def _restart(self, owner: OwnerReference, namespace: str) -> None:
+        with self._lock:
+            if not self._disruptions.take():
+                raise CeilingReached(self._disruptions.why_not)
         at = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
         change = {
             # Another that has its name by now is left alone.
@@ -579,36 +392,3 @@ class Mutation:
         self._bulk.merge(controllers.resource(owner), owner.name, namespace, change)
         with self._lock:
             self._report.owners += 1
-
-
-def guarded(seen: JudgedPod) -> list[object]:
-    """The Pod's patch, which fails with 422 if the Pod isn't as it was seen.
-
-    A `test` against null holds where there is nothing
-    (https://github.com/evanphx/json-patch/blob/v4.13.0/patch.go, test).
-    """
-    meta = seen.pod.metadata
-    tests: list[object] = [{"op": "test", "path": "/metadata/uid", "value": meta.uid}]
-    former = {annotation_path(key): value for key, value in seen.pod.annotations.items()}
-    for operation in seen.decision.patch:
-        tests.append({"op": "test", "path": operation.path, "value": former.get(operation.path)})
-    return [*tests, *seen.decision.patch]
-
-
-def _outcome(seen: JudgedPod, result: MutationResult, reason: str, owner: str = "") -> PodResult:
-    reference, stuck = seen.pod.metadata.controller, seen.stuck
-    return PodResult(
-        seen.pod.place,
-        result,
-        reason,
-        owner or (controllers.title(reference) if reference else ""),
-        f"{stuck.container} ({stuck.reason}, {stuck.restarts} restarts)" if stuck else "",
-    )
-
-
-def _settled(seen: JudgedPod) -> PodResult:
-    if seen.pod.is_going or seen.pod.is_finished:
-        return PodResult(seen.pod.place, MutationResult.GONE, "gone meanwhile")
-    return PodResult(
-        seen.pod.place, MutationResult.LEFT, f"{seen.decision.verdict.value} meanwhile"
-    )

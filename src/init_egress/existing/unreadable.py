@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from init_egress.kube.paging import UnreadableObject
 from init_egress.kube.paths import shown
+from init_egress.results import count
 
 _NAMED = 10
 
@@ -32,4 +33,4 @@ class UnreadableObjects:
     def summary(self) -> str:
         """How many there are, and which is the first."""
         first = self.named[0].partition(": ")[0] if self.named else ""
-        return f"{self.count} Pods could not be read, such as {first}"
+        return f"{count(self.count, 'Pod')} could not be read, such as {first}"

@@ -15,17 +15,10 @@ import pytest
 
 from init_egress.existing import survey
 from init_egress.existing.controllers import RESTARTED_AT
-from init_egress.existing.mutation import (
-    Action,
-    Mutation,
-    MutationReport,
-    MutationResult,
-    PodResult,
-    Restart,
-    guarded,
-    plan,
-)
-from init_egress.existing.mutation import is_considered as considered
+from init_egress.existing.mutation import Disruptions, Mutation
+from init_egress.existing.mutation_plan import Action, Restart, guarded_patch, plan
+from init_egress.existing.mutation_plan import is_considered as considered
+from init_egress.existing.mutation_report import MutationReport, MutationResult, PodResult
 from init_egress.existing.survey import JudgedPod
 from init_egress.kube.client import ApiClient
 from init_egress.kube.errors import Forbidden
@@ -121,17 +114,17 @@ PLANS = [
     (a_pod(stuck=False), "exclude-ip-ranges", "none", Action.PATCH, "no effect until"),
     (a_pod(stuck=False), "exclude-ip-ranges", "all", Action.RESTART, "fetch"),
     (a_pod(owner=None), "exclude-ip-ranges", "stuck", Action.PATCH, "kubectl replace --force"),
-    (a_pod(owner=None), "exclude-ip-ranges", "all", Action.PATCH, "no controller makes it anew"),
+    (a_pod(owner=None), "exclude-ip-ranges", "all", Action.PATCH, "no controller recreates it"),
     (
         a_pod(annotations={"kubernetes.io/config.mirror": "x"}),
         "exclude-ip-ranges",
         "all",
         Action.PATCH,
-        "kubelet runs it from a file",
+        "the kubelet of its node runs it from a file",
     ),
     (a_pod(), "proxy-user", "stuck", Action.EVICT, "fetch"),
-    (a_pod(stuck=False), "proxy-user", "stuck", Action.LEAVE, "only a Pod made anew"),
-    (a_pod(owner=None), "proxy-group", "stuck", Action.LEAVE, "only a Pod made anew"),
+    (a_pod(stuck=False), "proxy-user", "stuck", Action.LEAVE, "only a new Pod"),
+    (a_pod(owner=None), "proxy-group", "stuck", Action.LEAVE, "only a new Pod"),
     (late(a_pod()), "exclude-ip-ranges", "stuck", Action.EVICT, "hold all that is configured"),
     (late(a_pod(stuck=False)), "exclude-ip-ranges", "stuck", Action.LEAVE, "annotated too late"),
     (late(a_pod(stuck=False)), "exclude-ip-ranges", "all", Action.RESTART, "hold all"),
@@ -146,7 +139,7 @@ def test_the_plan(pod: Manifest, remedy: str, restart: str, deed: Action, words:
 
     step = plan(judged, Restart(restart))
 
-    assert step.deed is deed
+    assert step.action is deed
     assert words in step.reason
 
 
@@ -156,7 +149,7 @@ def test_a_pod_beyond_remedy_is_left_for_the_reason_that_the_rule_gives() -> Non
 
     step = plan(seen(pod), Restart.ALL)
 
-    assert (step.deed, step.reason) == (
+    assert (step.action, step.reason) == (
         Action.LEAVE,
         "fetch: istio-init runs first, and its arguments were set at injection, so annotations"
         " have no effect",
@@ -167,7 +160,7 @@ def test_a_patch_tests_the_pod_and_what_it_changes() -> None:
     pod = seen(a_pod(annotations={EXCLUDE_RANGES: "10.0.0.0/8"}))
     path = "/metadata/annotations/traffic.sidecar.istio.io~1excludeOutboundIPRanges"
 
-    assert msgspec.to_builtins(guarded(pod)) == [
+    assert msgspec.to_builtins(guarded_patch(pod)) == [
         {"op": "test", "path": "/metadata/uid", "value": "uid-web-1-a"},
         {"op": "test", "path": path, "value": "10.0.0.0/8"},
         {"op": "add", "path": path, "value": f"10.0.0.0/8,{RANGES}"},
@@ -248,6 +241,7 @@ def run(
     doubt: str = "",
     limit: int | None = None,
     dry_run: bool = False,
+    max_disruptions: int = 50,
 ) -> tuple[MutationReport, dict[str, PodResult]]:
     """Run over the Pods of the team; the report, and the accounts by the Pods' names."""
     client = httpx2.Client(transport=httpx2.MockTransport(server), base_url="https://api")
@@ -260,10 +254,11 @@ def run(
         Restart(restart),
         lambda namespace, pod: doubt,
         report,
+        Disruptions(max_disruptions),
         lambda _: None,
         now=lambda: NOW,
     ).run()
-    return report, {outcome.pod.partition("/")[2]: outcome for outcome in report.outcomes}
+    return report, {outcome.pod.partition("/")[2]: outcome for outcome in report.pods}
 
 
 def test_a_stuck_pod_is_evicted_as_it_was_seen() -> None:
@@ -277,7 +272,7 @@ def test_a_stuck_pod_is_evicted_as_it_was_seen() -> None:
     assert outcomes["web-1-a"] == PodResult(
         "team/web-1-a",
         MutationResult.EVICTED,
-        "ReplicaSet/web-1 makes it anew with the remedy",
+        "ReplicaSet/web-1 recreates it with the remedy",
         "ReplicaSet/web-1",
         "fetch (CrashLoopBackOff, 7 restarts)",
     )
@@ -322,11 +317,11 @@ def test_a_stuck_pod_is_evicted_as_it_was_seen() -> None:
             "PyTorchJob/fit is suspended",
         ),
         (WORKFLOW, {}, "argo stop wf -n team && argo retry wf -n team"),
-        (OTHER, {}, "whether Thing/it makes it anew is not known; if it does: kubectl delete pod"),
-        (None, {}, "no controller makes it anew"),
+        (OTHER, {}, "Thing/it may not recreate it; if it does: kubectl delete pod"),
+        (None, {}, "no controller recreates it"),
     ],
 )
-def test_a_stuck_pod_that_nobody_would_make_anew_is_annotated_and_told(
+def test_a_stuck_pod_that_nobody_would_recreate_is_annotated_and_told(
     owner: Manifest | None, changed: Mapping[str, Manifest | None], words: str
 ) -> None:
     owners = {path: it for path, it in {**OWNERS, **changed}.items() if it}
@@ -426,7 +421,7 @@ def test_several_pods_of_a_job_are_evicted_only_as_far_as_it_goes() -> None:
 def test_where_the_remedy_does_not_arrive_nothing_is_evicted() -> None:
     server = Server(a_pod(), owners=OWNERS)
 
-    _, outcomes = run(server, doubt="a Pod made anew in team does not get the remedy now")
+    _, outcomes = run(server, doubt="a Pod recreated in team does not get the remedy now")
 
     assert [method for method, _ in server.written] == ["PATCH"]
     assert "does not get the remedy now" in outcomes["web-1-a"].reason
@@ -447,6 +442,38 @@ def test_a_budget_that_forbids_it_leaves_the_pod_for_another_run() -> None:
 
 
 # Restarts
+
+
+def test_a_run_evicts_no_more_than_it_may_and_the_next_one_goes_on() -> None:
+    server = Server(*(a_pod(f"web-1-{n}") for n in range(5)), owners=OWNERS)
+
+    report, outcomes = run(server, max_disruptions=2)
+
+    assert report.results[MutationResult.EVICTED] == 2
+    left = [outcome for outcome in outcomes.values() if outcome.result is MutationResult.PATCHED]
+    assert len(left) == 3
+    assert all("max-disruptions=2 is reached; run again to go on" in it.reason for it in left)
+    assert report.stuck == 3
+
+
+def test_a_restart_of_an_owner_counts_once_for_all_its_pods() -> None:
+    pods = [a_pod(f"web-1-{n}", stuck=False, phase="Running") for n in range(3)]
+    pods += [a_pod(f"db-{n}", STATEFUL_SET, stuck=False, phase="Running") for n in range(3)]
+    server = Server(*pods, owners=OWNERS)
+
+    report, _ = run(server, "all", max_disruptions=1)
+
+    assert report.owners == 1
+    assert report.results[MutationResult.RESTARTED] == 3
+
+
+def test_an_eviction_that_a_budget_forbids_does_not_count() -> None:
+    disruptions = Disruptions(1)
+
+    assert disruptions.take()
+    assert not disruptions.take()
+    disruptions.give_back()
+    assert disruptions.take()
 
 
 def test_owners_are_restarted_once_each_and_before_stuck_pods_are_evicted() -> None:
@@ -706,7 +733,7 @@ def test_faults_in_the_middle_stop_nothing() -> None:
         "f": "evicted",
     }
     assert no_right in outcomes["web-1-c"].reason
-    assert [outcome.result for outcome in report.outcomes[:2]] == [MutationResult.FAILED] * 2
+    assert [outcome.result for outcome in report.pods[:2]] == [MutationResult.FAILED] * 2
 
 
 def test_without_the_right_to_read_pods_nothing_is_done() -> None:
@@ -754,7 +781,7 @@ def test_the_summary_of_a_run_with_nothing_to_do_is_short() -> None:
     report, _ = run(Server(a_pod(annotations={EXCLUDE_RANGES: RANGES})))
 
     assert report.summary() == (
-        "namespace team: 1 Pods seen: 0 evicted, 0 restarted, 0 patched, 0 left, 0 failed"
+        "namespace team: 1 Pod seen: 0 evicted, 0 restarted, 0 patched, 0 left, 0 failed"
     )
 
 
@@ -773,6 +800,7 @@ def test_progress_is_told_now_and_then() -> None:
         Restart.NONE,
         lambda namespace, pod: "",
         report,
+        Disruptions(50),
         told.append,
         clock=lambda: next(time),
     ).run()

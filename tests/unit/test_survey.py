@@ -147,7 +147,7 @@ READY = {"type": "PodReadyToStartContainers", "status": "True"}
         ),
         ([], [], False),
     ],
-    ids=["with the Pod", "later", "another", "network made anew", "network older", "nobody"],
+    ids=["with the Pod", "later", "another", "network recreated", "network older", "nobody"],
 )
 def test_an_annotation_came_too_late(
     managed: list[dict[str, Any]], conditions: list[dict[str, Any]], expected: bool
