@@ -284,7 +284,7 @@ def test_a_bare_pod_whose_author_is_unknown_can_not_be_tried(
     results = unit.act("explain", namespace=team, pod="bare")
 
     assert results["verdict"] == "needs-remedy"
-    assert "it can't be told: nobody would create it again" in results["if-created-now"]
+    assert "it can't be told: no controller would recreate it" in results["if-created-now"]
 
 
 def test_a_controller_whose_template_is_not_known_is_named(

@@ -99,7 +99,7 @@ def _as_applied(pod: StoredPod) -> TemplatePod:
     text = pod.annotations.get(LAST_APPLIED)
     if text is None:
         raise TemplateUnknown(
-            "nobody would create it again, and how its author wrote it isn't stored"
+            "no controller would recreate it, and how its author wrote it isn't stored"
             f" (no annotation {LAST_APPLIED})"
         )
     try:
