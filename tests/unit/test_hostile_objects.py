@@ -15,7 +15,9 @@ from hypothesis import given
 from init_egress.existing import controllers
 from init_egress.existing.advice import Juju
 from init_egress.existing.audit import audit, document
-from init_egress.existing.mutation import Mutation, MutationReport, MutationResult, Restart
+from init_egress.existing.mutation import Disruptions, Mutation
+from init_egress.existing.mutation_plan import Restart
+from init_egress.existing.mutation_report import MutationReport, MutationResult
 from init_egress.existing.owners import ControllerChain
 from init_egress.existing.pod_template import TemplateUnknown, pod_from_template
 from init_egress.kube import paths
@@ -214,6 +216,7 @@ def test_a_mutation_accounts_for_every_pod_whatever_it_says(pods: list[Json]) ->
             restart,
             lambda namespace, pod: "",
             report,
+            Disruptions(50),
             lambda _: None,
             now=lambda: NOW,
         ).run()
@@ -262,11 +265,12 @@ def test_no_command_is_printed_with_a_name_that_is_not_valid() -> None:
         Restart.STUCK,
         lambda namespace, pod: "",
         report,
+        Disruptions(50),
         lambda _: None,
         now=lambda: NOW,
     ).run()
 
-    (account,) = report.outcomes
+    (account,) = report.pods
     assert account.result is MutationResult.PATCHED
     assert "argo" not in account.reason
     assert "its controller is not known" in account.reason

@@ -89,7 +89,7 @@ def annotated_too_late(pod: StoredPod) -> bool:
 
     The CNI plugin reads the annotations once, when it sets up the Pod's sandbox
     (https://github.com/istio/istio/blob/master/cni/pkg/plugin/plugin.go, doAddRun), so such an
-    annotation does nothing until the Pod is made anew.
+    annotation does nothing until the Pod is recreated.
     """
     created = pod.metadata.creation_timestamp
     if created is None:
