@@ -5,6 +5,8 @@ from __future__ import annotations
 import httpx2
 import msgspec
 
+from init_egress.rule.words import printable
+
 _GONE = 410
 _INTERNAL_ERROR = 500
 _TOO_MANY_REQUESTS = 429
@@ -128,7 +130,8 @@ def from_answer(action: str, response: httpx2.Response) -> ClusterError:
     """
     code = response.status_code
     status = _status(response)
-    text = f"can't {action}: {status.message.strip() or f'the API server answered {code}'}"
+    said = printable(status.message.strip()) or f"the API server answered {code}"
+    text = f"can't {action}: {said}"
     details = status.details or _Details()
     if _exceeds_budget(status, details):
         return OverBudget(text, code)

@@ -26,7 +26,10 @@ class Scope:
     def __post_init__(self) -> None:
         if self.namespace:
             check_name(self.namespace, "Namespace")
-        selector.parse(self.selector)
+        try:
+            selector.parse(self.selector)
+        except ValueError as error:
+            raise ValueError(f"selector: {error}") from error
 
     def __str__(self) -> str:
         where = f"namespace {self.namespace}" if self.namespace else "all namespaces"

@@ -7,11 +7,38 @@ from collections.abc import Iterable, Sequence
 from init_egress.rule.patch import PatchOperation, unescape
 from init_egress.rule.pod import Container, Pod
 
+LONGEST_TEXT = 1000
+"""Characters of foreign text in a document, table, log, status or message."""
+
 _LONGEST = 400
 """Characters of a value that are shown; annotations may hold 256 KiB."""
 
 _MOST_NAMES = 10
 """Names of containers that are listed; a Pod may have thousands."""
+
+
+def printable(text: str, longest: int = LONGEST_TEXT) -> str:
+    """Foreign text (of a tenant, or of the API server) as it may be shown: a line, and not long.
+
+    What can't be printed is escaped: a line feed would forge a row of a table, an escape sequence
+    would act on a terminal, and NUL can't be an argument of `action-set`.
+
+    Args:
+        text: any text.
+        longest: characters that are shown.
+    """
+    shown = text if len(text) <= longest else text[:longest]
+    if not shown.isprintable():
+        shown = "".join(map(_escaped, shown))
+    if len(text) <= longest and len(shown) <= longest:
+        return shown
+    return f"{shown[: longest - 1]}…"
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def quoted(value: str) -> str:
