@@ -11,7 +11,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from init_egress.table import columns
+from init_egress.results import columns
 
 _RESULT = re.compile(r"^\s*(?P<module>[\w.]+)\.x\S+__mutmut_\d+: (?P<status>.+)$")
 """Such as `    init_egress.rule.pod.x_read__mutmut_1: killed`; a method is `.xǁPodǁread`."""
