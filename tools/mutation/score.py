@@ -16,6 +16,8 @@ from init_egress.results import columns
 _RESULT = re.compile(r"^\s*(?P<module>[\w.]+)\.x\S+__mutmut_\d+: (?P<status>.+)$")
 """Such as `    init_egress.rule.pod.x_read__mutmut_1: killed`; a method is `.xǁPodǁread`."""
 _STATUSES = ("killed", "survived", "no tests", "timeout")
+_NOT_RUN = "not checked"
+"""Of a mutant that is not among those asked for."""
 
 
 def main() -> None:
@@ -27,14 +29,15 @@ def main() -> None:
 
 
 def count(lines: Iterable[str]) -> dict[str, Counter[str]]:
-    """Count the mutants of each module by their status.
+    """Count the mutants of each module that were run, by their status.
 
     Args:
         lines: what `mutmut results --all true` prints.
     """
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for line in lines:
-        if match := _RESULT.match(line):
+        match = _RESULT.match(line)
+        if match and match["status"] != _NOT_RUN:
             found[match["module"]][match["status"]] += 1
     return dict(found)
 
