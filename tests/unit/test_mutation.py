@@ -456,6 +456,25 @@ def test_a_run_evicts_no_more_than_it_may_and_the_next_one_goes_on() -> None:
     assert report.stuck == 3
 
 
+def test_a_fault_of_the_charm_with_one_pod_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = Server(*(a_pod(f"web-1-{n}") for n in range(3)), owners=OWNERS)
+    guard = Mutation._act
+
+    def failing(self: Mutation, judged: JudgedPod) -> PodResult:
+        if judged.pod.metadata.name == "web-1-1":
+            raise ValueError("a bug")
+        return guard(self, judged)
+
+    monkeypatch.setattr(Mutation, "_act", failing)
+    report, outcomes = run(server)
+
+    assert report.results[MutationResult.EVICTED] == 2
+    assert outcomes["web-1-1"].result is MutationResult.FAILED
+    assert outcomes["web-1-1"].reason == "a fault of the charm, see its log: ValueError"
+
+
 def test_a_restart_of_an_owner_counts_once_for_all_its_pods() -> None:
     pods = [a_pod(f"web-1-{n}", stuck=False, phase="Running") for n in range(3)]
     pods += [a_pod(f"db-{n}", STATEFUL_SET, stuck=False, phase="Running") for n in range(3)]

@@ -6,6 +6,7 @@ proof), then the action, then `mutation_report`.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -45,6 +46,8 @@ from init_egress.kube.parallel import map_concurrent
 from init_egress.kube.scope import Scope
 from init_egress.rule.pod import Namespace, Pod
 from init_egress.rule.policy import Policy
+
+logger = logging.getLogger(__name__)
 
 PERIOD = 5.0
 """Seconds between two lines of progress."""
@@ -237,28 +240,31 @@ class Mutation:
         return self._attend(seen) if is_considered(seen) else settled(seen)
 
     def _attend(self, seen: JudgedPod) -> PodResult:
-        """Do what ought to be done; if the Pod has changed, decide about it again."""
+        """Do what ought to be done to one Pod; whatever goes wrong with it stops no other."""
+        try:
+            return self._until_settled(seen)
+        except NotFound:
+            return result_of(seen, MutationResult.GONE, "gone meanwhile")
+        except ClusterError as error:
+            return result_of(seen, MutationResult.FAILED, str(error))
+        except Exception as error:  # its text is a tenant's, and the others must not suffer for it
+            logger.exception("attending to a Pod failed")
+            reason = f"a fault of the charm, see its log: {type(error).__name__}"
+            return result_of(seen, MutationResult.FAILED, reason)
+
+    def _until_settled(self, seen: JudgedPod) -> PodResult:
+        """Act; where the Pod has changed meanwhile, decide about it again."""
         refusal = ""
         for _ in range(_TRIES):
             try:
                 return self._act(seen)
-            except NotFound:
-                return result_of(seen, MutationResult.GONE, "gone meanwhile")
             except Refused as error:
                 if error.code not in _CHANGED:
-                    return result_of(seen, MutationResult.FAILED, str(error))
+                    raise
                 refusal = str(error)
-            except ClusterError as error:
-                return result_of(seen, MutationResult.FAILED, str(error))
-            try:
-                again = self._again(seen)
-            except NotFound:
-                return result_of(seen, MutationResult.GONE, "gone meanwhile")
-            except ClusterError as error:
-                return result_of(seen, MutationResult.FAILED, str(error))
-            if not is_considered(again):
-                return settled(again)
-            seen = again
+            seen = self._again(seen)
+            if not is_considered(seen):
+                return settled(seen)
         return result_of(seen, MutationResult.FAILED, f"after {_TRIES} tries: {refusal}")
 
     def _again(self, seen: JudgedPod) -> JudgedPod:
@@ -389,6 +395,11 @@ class Mutation:
             "metadata": {"uid": owner.uid},
             "spec": {"template": {"metadata": {"annotations": {RESTARTED_AT: at}}}},
         }
-        self._bulk.merge(controllers.resource(owner), owner.name, namespace, change)
+        try:
+            self._bulk.merge(controllers.resource(owner), owner.name, namespace, change)
+        except ClusterError:
+            with self._lock:
+                self._disruptions.give_back()
+            raise
         with self._lock:
             self._report.owners += 1
