@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
 import yaml
 
+import actions
 from init_egress.backends.backend import BackendKind
 from init_egress.backends.registry import BACKENDS, POLICY_BACKENDS, WEBHOOK
 from init_egress.config import BackendChoice, PolicyKind
@@ -18,6 +20,13 @@ from init_egress.rule.remedies import REMEDIES
 from init_egress.rule.verdict import Verdict
 from tests.functional import installation
 
+PARAMS = {
+    "audit": actions.AuditParams,
+    "explain": actions.ExplainParams,
+    "mutate-existing-pods": actions.MutateParams,
+    "verify": actions.VerifyParams,
+}
+NO_DEFAULT = {"string": "", "boolean": False, "integer": 0}
 ROOT = Path(__file__).resolve().parents[2]
 CHARM = yaml.safe_load((ROOT / "charmcraft.yaml").read_text())
 CASES = [yaml.safe_load(path.read_text()) for path in (ROOT / "tests/cases").glob("*.yaml")]
@@ -160,3 +169,33 @@ def test_every_backend_is_documented(page: str) -> None:
 
 def test_every_case_runs_under_every_backend() -> None:
     assert set(installation.OPTIONS) == set(BackendKind)
+
+
+ACTIONS = pytest.mark.parametrize("action", CHARM["actions"])
+
+
+@ACTIONS
+def test_every_action_has_its_handler(action: str) -> None:
+    event = f"{action.replace('-', '_')}_action"
+    code = "".join((ROOT / "src" / name).read_text() for name in ("charm.py", "actions.py"))
+
+    assert code.count(f".on.{event},") == 1
+
+
+@ACTIONS
+def test_every_action_takes_the_parameters_that_charmcraft_names(action: str) -> None:
+    described = CHARM["actions"][action].get("params") or {}
+    params = PARAMS.get(action)
+    taken = {field.name.replace("_", "-"): field for field in fields(params)} if params else {}
+
+    assert set(taken) == set(described)
+    for name, field in taken.items():
+        assert described[name].get("default", NO_DEFAULT[described[name]["type"]]) == (
+            "" if field.default is MISSING else field.default
+        )
+
+
+@ACTIONS
+@pytest.mark.parametrize("page", ["docs/reference/actions.md", "tests/packed/test_actions.py"])
+def test_every_action_is_documented_and_run_by_the_packed_charm(action: str, page: str) -> None:
+    assert unnamed(page, [action]) == []
