@@ -33,7 +33,7 @@ def _facts(found: Inspection) -> list[str]:
     facts = [f"container {ISTIO_PROXY}: {presence(proxy is not None)}"]
     if proxy:
         facts += [
-            f"its first arguments: {quoted(' '.join((proxy.args or ())[:2])) or 'none'}",
+            f"its first arguments: {_arguments(proxy)}",
             f"its variable DISABLE_ENVOY: {_disable_envoy(proxy)}",
         ]
     return [
@@ -44,6 +44,11 @@ def _facts(found: Inspection) -> list[str]:
         f"init container {ISTIO_INIT}: {presence(ISTIO_INIT in found.index)}",
         f"cut off: {names_of(found.cut_off)}",
     ]
+
+
+def _arguments(proxy: Container) -> str:
+    first = " ".join((proxy.args or ())[:2])
+    return quoted(first) if first else "none"
 
 
 def _disable_envoy(proxy: Container) -> str:
