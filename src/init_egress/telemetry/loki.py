@@ -3,6 +3,12 @@
 A line is put into a queue of bounded length, or counted as dropped if that is full. What can't be
 sent is kept and tried again, later each time; what Loki refuses for good is dropped and counted.
 
+Pebble's log forwarding does not replace this. While Loki is down it keeps 100 lines, drops older
+ones uncounted, and tries again only when a new line is written; it splits lines over 4 KiB, and in
+a trial of 1.26.0 a review took 12 to 22 % more processor time through it.
+https://github.com/canonical/pebble/blob/v1.26.0/internals/overlord/logstate/loki/loki.go
+https://documentation.ubuntu.com/pebble/reference/log-forwarding
+
 Loki's API: https://grafana.com/docs/loki/latest/reference/loki-http-api/#ingest-logs
 """
 
@@ -69,7 +75,7 @@ def decode(text: str | bytes) -> Destination:
     destination = msgspec.json.decode(text, type=Destination)
     for url in destination.urls:
         if not is_usable(url):
-            raise ValueError(f"{url!r} is no URL for HTTP or HTTPS")
+            raise ValueError(f"{url!r} is not an HTTP or HTTPS URL")
     return destination
 
 
@@ -161,7 +167,7 @@ class _Sender:
         self._thread.join(patience)
 
     def _run(self) -> None:
-        """Send what has come, again and again."""
+        """Send in batches until told to stop."""
         while not self.over.wait(self._wait):
             self._send_all()
         self._send_all()
