@@ -125,5 +125,5 @@ def test_a_pod_that_cannot_be_read_ends_neither_the_audit_nor_the_mutation(
     assert [pod["pod"] for pod in document["pods"]] == ["plain"]
     assert document["unreadable-pods"][0].startswith(f"{team}/{odd}: ")
     assert results["unreadable"] == "1"
-    assert f"1 Pods could not be read, such as {team}/{odd}" in results["summary"]
+    assert f"1 Pod could not be read, such as {team}/{odd}" in results["summary"]
     assert accounts["plain"]["result"] == "patched"
