@@ -21,7 +21,7 @@ from init_egress.rule.istio import (
     ISTIO_PROXY,
     STATUS,
 )
-from init_egress.rule.pod import Container, Namespace, Pod
+from init_egress.rule.pod import Container, EnvVar, Namespace, Pod
 from init_egress.rule.policy import Policy
 
 _T = TypeVar("_T")
@@ -62,42 +62,44 @@ class Inspection:
         self.pod = pod
         self.namespace = namespace
         self.policy = policy
+        self.annotations = pod.annotations
+        self.init_containers = pod.init_containers
 
-    @_lazy
+    @property
     def is_injected(self) -> bool:
         """Whether Istio injected the Pod; in the first admission round it has yet to."""
-        return STATUS in self.pod.annotations
+        return STATUS in self.annotations
 
     @_lazy
     def user_containers(self) -> list[Container]:
         """The init containers that are neither Istio's own nor ignored, in order."""
         skipped = self.policy.skipped_names
-        return [c for c in self.pod.init_containers if c.name not in skipped]
+        return [c for c in self.init_containers if c.name not in skipped]
 
     @_lazy
     def index(self) -> dict[str, int]:
         """The place of each init container by its name; of two of one name, the first."""
-        names = [c.name for c in self.pod.init_containers]
-        names.reverse()
-        last = len(names) - 1
-        return {name: last - position for position, name in enumerate(names)}
+        index: dict[str, int] = {}
+        for place, container in enumerate(self.init_containers):
+            index.setdefault(container.name, place)
+        return index
 
     @_lazy
     def proxy(self) -> Container | None:
         """The container istio-proxy, be it a native sidecar or not."""
-        for containers in (self.pod.containers, self.pod.init_containers):
+        for containers in (self.pod.containers, self.init_containers):
             for container in containers:
                 if container.name == ISTIO_PROXY:
                     return container
         return None
 
-    @_lazy
+    @property
     def uid(self) -> int:
         """The user whose traffic is never redirected: the proxy's, 1337 for 0 or unset."""
         context = self.proxy.security_context if self.proxy else None
         return (context.run_as_user if context else None) or DEFAULT_PROXY_ID
 
-    @_lazy
+    @property
     def gid(self) -> int:
         """The group whose traffic is never redirected: the proxy's, 1337 for 0 or unset."""
         context = self.proxy.security_context if self.proxy else None
@@ -109,12 +111,12 @@ class Inspection:
         proxy = self.proxy
         if proxy is None:
             return False
-        args = proxy.args or ()
-        if len(args) >= 2 and args[0] == "proxy" and args[1] != "sidecar":
+        args = proxy.args
+        if args and len(args) >= 2 and args[0] == "proxy" and args[1] != "sidecar":
             return False
-        if _is_envoy_disabled(proxy):
+        if proxy.env and _is_envoy_disabled(proxy.env):
             return False
-        annotations = self.pod.annotations
+        annotations = self.annotations
         if annotations.get(INTERCEPTION_MODE) == "NONE":
             return False
         includes_nothing = annotations.get(INCLUDE_RANGES) == "" and not annotations.get(
@@ -128,17 +130,35 @@ class Inspection:
 
         They stand behind istio-init, where it is, and before a native istio-proxy.
         """
-        if not self.is_injected or not self.is_redirected:
+        if STATUS not in self.annotations or not self.is_redirected:
             return []
         index = self.index
         first = index.get(ISTIO_INIT, -1)
-        end = index.get(ISTIO_PROXY, len(self.pod.init_containers))
+        end = index.get(ISTIO_PROXY, len(self.init_containers))
         return [c for c in self.user_containers if first < index[c.name] < end]
 
     @_lazy
     def unexempt(self) -> list[Container]:
-        """Those that are cut off and don't run as the proxy's user or group."""
-        return [c for c in self.cut_off if not self._is_exempt(c)]
+        """Those that are cut off and don't run as the proxy's user or group.
+
+        What counts is the identity in effect, the container's before the Pod's.
+        """
+        if not self.cut_off:
+            return []
+        uid, gid, shared = self.uid, self.gid, self.pod.spec.security_context
+        pods_user = shared.run_as_user if shared else None
+        pods_group = shared.run_as_group if shared else None
+        found: list[Container] = []
+        for container in self.cut_off:
+            own = container.security_context
+            user = own.run_as_user if own else None
+            group = own.run_as_group if own else None
+            if (pods_user if user is None else user) == uid:
+                continue
+            if (pods_group if group is None else group) == gid:
+                continue
+            found.append(container)
+        return found
 
     @_lazy
     def unexempt_names(self) -> tuple[str, ...]:
@@ -152,22 +172,12 @@ class Inspection:
     @_lazy
     def exclude_changes(self) -> dict[str, str]:
         """The exclude annotations that differ from what is configured, with their new values."""
-        return excludes.changes(self.pod.annotations, self.policy)
-
-    def _is_exempt(self, container: Container) -> bool:
-        own, shared = container.security_context, self.pod.spec.security_context
-        user = own.run_as_user if own else None
-        group = own.run_as_group if own else None
-        if user is None and shared:
-            user = shared.run_as_user
-        if group is None and shared:
-            group = shared.run_as_group
-        return user == self.uid or group == self.gid
+        return excludes.changes(self.annotations, self.policy)
 
 
-def _is_envoy_disabled(proxy: Container) -> bool:
+def _is_envoy_disabled(env: tuple[EnvVar, ...]) -> bool:
     # The plugin puts the variables into a map, so of several the last one counts.
-    for variable in reversed(proxy.env or ()):
+    for variable in reversed(env):
         if variable.name == "DISABLE_ENVOY":
             return variable.value in GO_TRUE
     return False
